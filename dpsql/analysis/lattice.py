@@ -13,7 +13,6 @@ from fractions import Fraction
 from typing import ClassVar
 
 from dpsql.plan.interval import Interval
-from dpsql.plan.tags import later_field
 
 LEAST_EXPONENT = -1000
 """No step is smaller: its inverse must be a DOUBLE."""
@@ -36,7 +35,7 @@ class Lattice:
     exponent: int
     low: int
     high: int
-    digits: int = later_field(0, "digits")
+    digits: int = 0
 
     @classmethod
     def from_interval(

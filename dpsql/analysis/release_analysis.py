@@ -22,7 +22,6 @@ from dpsql.plan.expressions import Call, Expr, is_conditional
 from dpsql.plan.interval import DAY, Interval, find_position, format_interval
 from dpsql.plan.nodes import Aggregation, Relation, Release
 from dpsql.plan.render import format_expression
-from dpsql.plan.tags import later_field
 from dpsql.plan.types import Type
 
 MOST_CANDIDATES = 10_000
@@ -48,9 +47,9 @@ class Measure:
     counts_distinct: bool
     counts_rows: bool
     quantile_lattice: Lattice | None = None
-    most_distinct: int = later_field(0, "most_distinct")
-    candidates: tuple[int, ...] | None = later_field(None, "candidates")
-    sums_distinct: bool = later_field(default=False, tag="sums_distinct")
+    most_distinct: int = 0
+    candidates: tuple[int, ...] | None = None
+    sums_distinct: bool = False
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,8 @@ def compute_canonical_text(part: object) -> str:
         return part.name
     form = FORMS[kind]
     if form is not None:
-        texts = [compute_canonical_text(getattr(part, name)) for name in form.names]
-        return f"({form.tag} {' '.join([*texts, *form.encode_later_fields(part, compute_canonical_text)])})"
+        texts = (compute_canonical_text(getattr(part, name)) for name in form.names)
+        return f"({form.tag} {' '.join(texts)})"
     if isinstance(part, (tuple, list)):
         return f"({' '.join(map(compute_canonical_text, part))})"
     if isinstance(part, TaggedEnum):
@@ -134,11 +134,11 @@ class _EqualityEncoder:
 
     def _encode_tagged(self, part: object, form: Form) -> str:
         alias = self._encode_source(part.alias) if isinstance(part, _NAMED) else None
-        fields = [
+        fields = (
             alias if alias and name == "alias" else self.encode_part(getattr(part, name))
             for name in form.names
-        ]
-        return f"({form.tag} {' '.join([*fields, *form.encode_later_fields(part, self.encode_part)])})"
+        )
+        return f"({form.tag} {' '.join(fields)})"
 
     def _encode_column_info(self, facts: ColumnInfo) -> str:
         if id(facts) not in self.facts:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from dpsql.plan.interval import ANYWHERE, Interval
-from dpsql.plan.tags import TaggedEnum, later_field
+from dpsql.plan.tags import TaggedEnum
 from dpsql.plan.text_size import TextSize
 from dpsql.plan.types import Type, Value
 
@@ -51,7 +51,7 @@ class ColumnInfo:
     identity: str | None = None
     scale: int | None = field(default=None, compare=False)
     link_keys: frozenset[LinkKey] = field(default=frozenset(), compare=False)
-    path: tuple[str, ...] = later_field((), "path")
+    path: tuple[str, ...] = ()
     decimal: tuple[int, int] | None = field(default=None, compare=False)
     inexact: bool = field(default=False, compare=False)
     widened: bool = field(default=False, compare=False)

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from dpsql.plan.expressions import Column, Expr, Order, ReleasedColumn, WindowCall, has_window
 from dpsql.plan.tables import Link, Scan, Unit, UnitKind
-from dpsql.plan.tags import TaggedEnum, later_field
+from dpsql.plan.tags import TaggedEnum
 from dpsql.plan.types import Type, Value
 
 
@@ -33,7 +33,7 @@ class Project:
     items: tuple[Expr, ...]
     columns: tuple[Column, ...]
     distinct: bool = False
-    once: bool = later_field(False, "once")
+    once: bool = False
 
     def __post_init__(self) -> None:
         _check_columns(self.alias, self.columns, len(self.items))
@@ -54,7 +54,7 @@ class PerUnitAggregate:
     function: str
     argument: Expr | None
     order_by: Expr | None = None
-    rank: Fraction | None = later_field(None, "rank")  # noqa: RUF009  (a field, whose default is None)
+    rank: Fraction | None = None
 
     @property
     def arguments(self) -> tuple[Expr, ...]:
@@ -129,7 +129,7 @@ class SetOperation:
     alias: str
     kind: SetKind
     columns: tuple[Column, ...]
-    once: bool = later_field(False, "once")
+    once: bool = False
 
     def __post_init__(self) -> None:
         if is_private(self.left) != is_private(self.right):

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 from dpsql.plan.expressions import Column
-from dpsql.plan.tags import TaggedEnum, later_field
+from dpsql.plan.tags import TaggedEnum
 from dpsql.plan.types import Value
 
 
@@ -31,7 +31,7 @@ class Link:
     column: Column
     owner: Scan
     key: Column
-    rest: tuple[tuple[Column, Column], ...] = later_field((), "rest")
+    rest: tuple[tuple[Column, Column], ...] = ()
 
     @property
     def pairs(self) -> tuple[tuple[Column, Column], ...]:
@@ -80,7 +80,7 @@ class Contribution:
     constant: frozenset[str] = frozenset()
     min_frequency: int = 1
     keys: frozenset[str] = frozenset()
-    unique: frozenset[tuple[str, ...]] = later_field(frozenset(), "unique")
+    unique: frozenset[tuple[str, ...]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class UnnestedList:
     stored: tuple[str, ...]
     column: Column
     max_elements: int
-    outer: bool = later_field(False, "outer")
+    outer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +151,8 @@ class Scan:
     unit: Unit
     contribution: Contribution | None = None
     partition_filters: tuple[PartitionFilter, ...] = ()
-    unnested: tuple[UnnestedList, ...] = later_field((), "unnested")
-    sample: Fraction | None = later_field(None, "sample")  # noqa: RUF009  (a field, whose default is None)
+    unnested: tuple[UnnestedList, ...] = ()
+    sample: Fraction | None = None
 
     def __post_init__(self) -> None:
         if self.unit.private != (self.contribution is not None):

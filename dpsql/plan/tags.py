@@ -1,22 +1,20 @@
 """Tags: the names of plans and measurements in fingerprints, which do not depend on the names of classes.
 
 A fingerprint is the digest of a text. Ledgers keep fingerprints for ever, and stored releases are found by them, so the
-text of a plan never changes. A class says its tag, `tag: ClassVar[str] = "Scan"`, and a member of an enumeration says
-its own: names of classes, modules, members and fields do not enter, and may change.
+text of a plan never changes. A class states its tag, `tag: ClassVar[str] = "Scan"`, and a member of an enumeration states
+its own. Names of classes, modules, members and fields are not part of the text, and may change.
 
-What enters beside tags: the values of compared fields, in the order of the fields; the names of functions, aggregates
-and window functions in their registries; and texts that plans hold, as generated names of columns and the names of
-blocks and cells. All of these stay as they are. A field that is new is declared by `later_field`.
+Besides tags, a text holds the values of compared fields, in the order of the fields; the names of functions, aggregates
+and window functions in their registries; and texts that plans hold, such as generated names of columns. All of these stay as
+they are once a version is released: a class that gets a field then needs another tag.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum
-from typing import Any, Self
-
-_LATER = "tag"
+from typing import Self
 
 
 class TaggedEnum(Enum):
@@ -41,40 +39,17 @@ class TaggedEnum(Enum):
         return member
 
 
-def later_field(default: Any, tag: str) -> Any:
-    """Return a field that enters fingerprints only where it is not its default, since it was added to the class later.
-
-    >>> from dpsql.plan.equality import compute_canonical_text
-    >>> @dataclasses.dataclass(frozen=True)
-    ... class Row:
-    ...     tag = "Line"
-    ...     number: int
-    ...     color: str = later_field("black", "color")
-    >>> compute_canonical_text(Row(1)), compute_canonical_text(Row(1, "red"))
-    ('(Line int:1)', "(Line int:1 (=color str:'red'))")
-    """
-    return dataclasses.field(default=default, metadata={_LATER: tag})
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Form:
-    """The written form of a class: its tag, the fields that always enter, in order, and later ones.
+    """The written form of a class: its tag, and the names of its compared fields, in order.
 
     Claim: parts of tagged classes whose texts are equal are equal.
-    Why: no two classes have one tag, and no two members of an enumeration; a tag says how many fields follow in
-    their order; what follows these names its field by a tag.
+    Why: no two classes have the same tag, nor have two members of an enumeration; a tag determines how many fields follow,
+    and in which order.
     """
 
     tag: str
     names: tuple[str, ...]
-    later: tuple[tuple[str, str, object], ...]
-
-    def encode_later_fields(self, part: object, text: Callable[[object], str]) -> Iterator[str]:
-        """Yield the texts of a part's later fields."""
-        for name, tag, default in self.later:
-            value = getattr(part, name)
-            if value != default:
-                yield f"(={tag} {text(value)})"
 
 
 class _Forms(dict[type, Form | None]):
@@ -90,14 +65,7 @@ def _make_form(kind: type) -> Form:
     tag = vars(kind).get("tag")
     if not isinstance(tag, str):
         raise TypeError(f"{kind.__name__} has no tag of its own, so it cannot be in a fingerprint")
-    compared = [item for item in dataclasses.fields(kind) if item.compare]
-    return Form(
-        tag,
-        tuple(item.name for item in compared if _LATER not in item.metadata),
-        tuple(
-            (item.name, item.metadata[_LATER], item.default) for item in compared if _LATER in item.metadata
-        ),
-    )
+    return Form(tag, COMPARED_FIELDS[kind])
 
 
 FORMS = _Forms()

@@ -18,7 +18,7 @@ from typing import ClassVar
 from dpsql.analysis.lattice import Lattice
 from dpsql.analysis.release_analysis import Analysis
 from dpsql.analysis.stability import ContributionBound
-from dpsql.plan.tags import TaggedEnum, later_field
+from dpsql.plan.tags import TaggedEnum
 from dpsql.planning.clamp_rules import get_tier
 from dpsql.planning.sensitivity import UnitChange, compute_sensitivity, compute_unit_change
 from dpsql.planning.statistics import StatisticVector
@@ -88,10 +88,10 @@ class Clamp:
     chosen: tuple[int, ...] = ()
     across_groups: bool = False
     subdivisions: int = 1
-    euclidean: bool = later_field(False, "euclidean")
-    tolerance: Fraction | int = later_field(0, "tolerance")  # noqa: RUF009 (a field, not a value)
-    released_groups: int = later_field(1, "released")
-    min_support: int = later_field(0, "evidence")
+    euclidean: bool = False
+    tolerance: Fraction | int = 0
+    released_groups: int = 1
+    min_support: int = 0
 
     @property
     def total(self) -> int | None:

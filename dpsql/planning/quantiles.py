@@ -10,7 +10,6 @@ from fractions import Fraction
 from typing import ClassVar
 
 from dpsql.analysis.lattice import Lattice
-from dpsql.plan.tags import later_field
 from dpsql.privacy.mechanisms import Entropy, Exponential
 from dpsql.privacy.mechanisms.selection import sample_uniform_index
 
@@ -89,7 +88,7 @@ class QuantileSelection:
     lattice: Lattice
     mechanism: Exponential
     interval_end: int = 0
-    candidate_points: tuple[int, ...] | None = later_field(None, "among")
+    candidate_points: tuple[int, ...] | None = None
 
     @staticmethod
     def compute_step_range(rank: Fraction) -> int:

@@ -15,7 +15,6 @@ from typing import ClassVar
 from dpsql.analysis.lattice import Lattice
 from dpsql.analysis.stability import ContributionBound
 from dpsql.plan.aggregates import Moment
-from dpsql.plan.tags import later_field
 
 Statistic = tuple[Moment, int | None]
 """A moment and the index of its measure; None for counts of rows and units."""
@@ -73,7 +72,7 @@ class StatisticVector:
     extents: tuple[int, ...] = ()
     unit_extent: int = 0
     padded: int = 0
-    most_distinct: int = later_field(0, "most_distinct")
+    most_distinct: int = 0
 
     @property
     def joint(self) -> bool:

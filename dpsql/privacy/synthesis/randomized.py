@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import LossError
-from dpsql.plan.tags import later_field
 from dpsql.privacy.accounting.events import Event, Pure
 from dpsql.privacy.accounting.numerics import exp_minus_up, ln_up
 from dpsql.privacy.mechanisms.entropy import Entropy
@@ -61,7 +60,7 @@ class RandomizedTable:
     odds: tuple[Fraction, ...]
     count: Geometric
     event: Event
-    rounded: tuple[int, ...] = later_field((), "rounded")
+    rounded: tuple[int, ...] = ()
 
     @classmethod
     def calibrate(
