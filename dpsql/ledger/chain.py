@@ -28,7 +28,7 @@ from dpsql.ledger.schema import (
     parse_charge,
 )
 from dpsql.privacy.accounting.charge import Charge
-from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box, PartitionCharges, add_exact_charge
+from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box, PartitionCharges
 
 _BROKEN_LINK = "does not continue the entry before it"
 _VERIFY = "run `dpsql ledger verify` to find the changed entry, and restore the newest backup"
@@ -197,23 +197,15 @@ def _compute_next_balance(before: Balance, row: Row) -> Balance:
     start = before.move_to_period(row["period"], anew=row["kind"] == RESET)
     try:
         balance = apply_effect(start, step)
-        if stated != _to_stated_columns(balance):
-            balance = apply_effect(start, step._replace(rule=add_exact_charge))
-            _require_stated_balance(stated, balance, row)
     except (InvalidEntryError, LossError):
         raise _make_inconsistency_error(row) from None
-    if row["failures"] != (balance.failures or None):
+    if stated != _to_stated_columns(balance) or row["failures"] != (balance.failures or None):
         raise _make_inconsistency_error(row)
     if any(not each.is_within_limit for each in balance.reservations.values()):
         raise _make_inconsistency_error(row)
     if step.kind == RESERVE and row["slice"] != row["charge"]:
         raise _make_inconsistency_error(row)
     return balance
-
-
-def _require_stated_balance(stated: tuple[object, ...], balance: Balance, row: Row) -> None:
-    if stated != _to_stated_columns(balance):
-        raise _make_inconsistency_error(row)
 
 
 def _to_stated_columns(balance: Balance) -> tuple[Charge, int, str, str | None, str | None]:

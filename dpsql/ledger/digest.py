@@ -8,30 +8,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from dpsql.errors import OperationalError, ProgrammingError
 
 Row: TypeAlias = Mapping[str, Any]
 
 _JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-LATER_COLUMNS: Final[Row] = {
-    "kind": "charge",
-    "account_analyst": "",
-    "period": "",
-    "box": None,
-    "parts": None,
-    "slice": None,
-    "slices": None,
-    "failures": None,
-    "refines": None,
-    "claims": None,
-    "stored": None,
-    "database": None,
-    "renewal": None,
-}
-"""Columns of schemas 3 to 5, with the values that rows of earlier schemas count as having."""
 
 
 def to_canonical_json(value: Row) -> str:
@@ -55,12 +38,10 @@ class KeyedDigest:
 
     Claim: equal digests mean equal rows (else SHA-256 has a collision), and without the key nobody makes a row
     that passes.
-    Why: the text that is digested holds all of the row's columns except `digest`. A column in `LATER_COLUMNS` is left out
-    exactly where it has its default there, so each text still stands for one row; rows of older schemas, which
-    had no such columns, keep their digests, and so do the heads and receipts that were given out.
+    Why: the text that is digested is the canonical JSON of all of the row's columns except `digest`.
     Source: Bellare, Canetti, Krawczyk 1996, "Keying hash functions for message authentication".
 
-    >>> KeyedDigest().compute_digest({"id": 1, "kind": "charge"}) == KeyedDigest().compute_digest({"id": 1})
+    >>> KeyedDigest().compute_digest({"id": 1, "digest": ""}) == KeyedDigest().compute_digest({"id": 1})
     True
     >>> KeyedDigest(b"a key of some length").compute_digest({"id": 1}) == KeyedDigest().compute_digest({"id": 1})
     False
@@ -70,9 +51,7 @@ class KeyedDigest:
 
     def compute_digest(self, row: Row) -> str:
         """Return the digest that the row is to have, in hex. Raises ProgrammingError for values that JSON cannot hold."""
-        text = to_canonical_json(
-            {name: value for name, value in row.items() if name != "digest" and not _is_default(name, value)}
-        )
+        text = to_canonical_json({name: value for name, value in row.items() if name != "digest"})
         if self.key is None:
             return compute_text_digest(text)
         return hmac.digest(self.key, _encode_text(text), "sha256").hex()
@@ -83,10 +62,6 @@ class KeyedDigest:
             return hmac.compare_digest(self.compute_digest(row), row["digest"])
         except (ProgrammingError, TypeError):
             return False
-
-
-def _is_default(name: str, value: object) -> bool:
-    return name in LATER_COLUMNS and type(value) is type(LATER_COLUMNS[name]) and value == LATER_COLUMNS[name]
 
 
 def _encode_text(text: str) -> bytes:

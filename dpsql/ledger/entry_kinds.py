@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from dpsql.ledger.balance import Balance
 from dpsql.ledger.reservations import AccountReservation
@@ -17,22 +17,14 @@ RELEASED: Final = frozenset({CHARGE, DRAW})
 """The kinds of entries that pay for a release, which have an event."""
 
 
-ChargeRule: TypeAlias = Callable[[PartitionCharges, Box, Charge], PartitionCharges]
-"""Adds a charge to a box to the spend of the partitions."""
-
-
 class EntryEffect(NamedTuple):
-    """The effect of one entry: `actor` asks for it, and `reservation` is the number of the reservation that it makes, uses or ends.
-
-    `rule` adds its spend to the partitions; entries of an older dpsql have another one.
-    """
+    """The effect of one entry: `actor` asks for it, and `reservation` is the number of the reservation that it makes, uses or ends."""
 
     kind: str
     charge: Charge = NOTHING
     box: Box = WHOLE
     reservation: int | None = None
     actor: str = ""
-    rule: ChargeRule = PartitionCharges.with_charge
 
 
 class InvalidEntryError(ValueError):
@@ -42,7 +34,7 @@ class InvalidEntryError(ValueError):
 def apply_effect(before: Balance, step: EntryEffect) -> Balance:
     """Return the balance after one more entry of its period, whether its spend fits or not.
 
-    Raises NotAnEntryError for an unknown kind, a reservation that is not there, or not that analyst's, and for any other
+    Raises InvalidEntryError for an unknown kind, a reservation that is not there, or not that analyst's, and for any other
     amount given back than all that is left of a reservation.
     """
     if step.kind not in _KINDS:
@@ -52,7 +44,7 @@ def apply_effect(before: Balance, step: EntryEffect) -> Balance:
 
 def _apply_charge(before: Balance, step: EntryEffect) -> Balance:
     _require_valid_entry(step.reservation is None)
-    return replace(before, parts=step.rule(before.parts, step.box, step.charge))
+    return replace(before, parts=before.parts.with_charge(step.box, step.charge))
 
 
 def _apply_reset(before: Balance, step: EntryEffect) -> Balance:
@@ -73,7 +65,7 @@ def _apply_draw(before: Balance, step: EntryEffect) -> Balance:
     _require_valid_entry(held.holder == step.actor)
     return replace(
         before,
-        reservations={**before.reservations, number: held.with_charge(step.box, step.charge, step.rule)},
+        reservations={**before.reservations, number: held.with_charge(step.box, step.charge)},
     )
 
 

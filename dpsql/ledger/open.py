@@ -32,8 +32,7 @@ def open_ledger(
 ) -> Ledger:
     """Open the ledger at `target`, or create it.
 
-    The last entry of each account is checked; `Ledger.verify` checks all. A ledger of schema 2 is checked as a whole
-    and brought to the present one.
+    The last entry of each account is checked; `Ledger.verify` checks all.
 
     Args:
         target: The path of a file (created with mode 0600 if missing), ":memory:", or the URL of a PostgreSQL database.

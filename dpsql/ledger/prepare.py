@@ -8,20 +8,15 @@ from sqlalchemy import Connection, insert
 
 from dpsql.errors import OperationalError
 from dpsql.ledger.account_book import AccountBook
-from dpsql.ledger.chain import Chain
 from dpsql.ledger.database_identity import require_same_database
 from dpsql.ledger.group_commit import run_uninterrupted
 from dpsql.ledger.journal import Journal
 from dpsql.ledger.protocol import LedgerHead
-from dpsql.ledger.schema import ACCOUNTS, SCHEMA, migrate, to_account_row
+from dpsql.ledger.schema import ACCOUNTS, to_account_row
 from dpsql.ledger.stored_budget import require_one_spelling
 from dpsql.ledger.tables import (
-    OLDEST_FIRST,
-    iterate_entry_rows,
-    make_missing_index,
     make_tables,
     read_accounts,
-    read_budget_history,
     read_ledger_meta,
     require_derived_rows,
     require_key,
@@ -60,12 +55,6 @@ def _prepare_once(journal: Journal, book: AccountBook, expected: LedgerHead, dat
             make_tables(connection, digests)
         else:
             require_key(meta, digests, store.where)
-        if (schema := meta.get("schema", SCHEMA)) != SCHEMA:
-            migrate(connection, schema)
-        make_missing_index(connection)
-        if schema == "2":
-            rows = iterate_entry_rows(connection, OLDEST_FIRST)
-            Chain().follow_entries(rows, digests, read_budget_history(connection, digests).find_budget_digest)
         journal.follow_new_entries(connection, expected)
         require_derived_rows(connection, journal.chain.balances)
         require_same_database(store.where, journal.chain.database, database)

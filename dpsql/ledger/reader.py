@@ -18,7 +18,7 @@ from dpsql.ledger.journal import verify_chain
 from dpsql.ledger.open import open_existing_store
 from dpsql.ledger.protocol import AccountKey, Entry, LedgerHead
 from dpsql.ledger.releases import read_release_head
-from dpsql.ledger.schema import ENTRIES, SCHEMA, START, get_row_head, parse_budget, parse_checked_entry
+from dpsql.ledger.schema import ENTRIES, START, get_row_head, parse_budget, parse_checked_entry
 from dpsql.ledger.stores.base import Store
 from dpsql.ledger.tables import (
     NEWEST_FIRST,
@@ -54,7 +54,7 @@ class LedgerReader:
         store, digests = open_existing_store(target), KeyedDigest(key)
         try:
             with store.open_transaction(write=False) as connection:
-                _require_current_schema(read_ledger_meta(store, connection), digests, store.where)
+                _require_ledger(read_ledger_meta(store, connection), digests, store.where)
         except BaseException:
             store.close()
             raise
@@ -154,15 +154,9 @@ class LedgerReader:
         self._store.close()
 
 
-def _require_current_schema(meta: Mapping[str, str], digests: KeyedDigest, where: str) -> None:
+def _require_ledger(meta: Mapping[str, str], digests: KeyedDigest, where: str) -> None:
     if not meta:
         raise OperationalError(
             f"{where} is empty, so it is not a ledger", code="not_a_ledger", hint="give the path of a ledger"
-        )
-    if meta["schema"] != SCHEMA:
-        raise OperationalError(
-            f"the ledger {where} has the format of an older version of dpsql",
-            code="ledger_version",
-            hint="open it once with its policy, which updates the format: dpsql budget -p FILE",
         )
     require_key(meta, digests, where)

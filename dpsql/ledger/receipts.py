@@ -34,11 +34,10 @@ _LISTS: Mapping[str, type] = {
     "refined": int,
     "notices": str,
 }
-_ABSENT: Mapping[str, object] = {"target": None, "replayed": [], "refined": [], "notices": []}
-"""Fields that the first receipts lack, with the values that they count as having."""
 _OPTIONAL = ("explained", "constants")
 """Fields that are only written when they are not empty."""
-_FIELDS = frozenset({*_TEXTS, *_LISTS, *_ABSENT, *_OPTIONAL, "loss", "versions"})
+_REQUIRED = frozenset({*_TEXTS, *_LISTS, "target", "loss", "versions"})
+_FIELDS = _REQUIRED.union(_OPTIONAL)
 _OF_A_CLAMP = ("noise", "l1_sensitivity", "l2_sensitivity_squared", "linf_sensitivity")
 _OF_A_STEP = ("epsilon", "met")
 _MERGED = "merged: "
@@ -74,16 +73,9 @@ class _RecordedCharge:
         return self.entries[0].details
 
     @property
-    def is_complete(self) -> bool:
-        """Whether the entries hold all that receipts state; those of older versions do not."""
-        return "versions" in self.details
-
-    @property
     def answer_mechanisms(self) -> Any:
-        """The noise of the answer as known before the charge; None where an older entry does not hold it."""
-        if not self.is_complete and "refines" in self.details:
-            return None
-        return self.details.get("answered", self.details.get("mechanisms"))
+        """The noise of the answer as known before the charge."""
+        return self.details.get("answered", self.details["mechanisms"])
 
     @property
     def event(self) -> Event | None:
@@ -102,10 +94,6 @@ def check_receipt(receipt: object, reader: LedgerReader) -> CheckedReceipt:
     """
     data = _require_receipt_fields(receipt)
     charges = _list_charges(data, reader)
-    # The first receipts lack fields, as the entries of their charges do.
-    if not _ABSENT.keys() <= data.keys() and (not charges or charges[0].is_complete):
-        raise _make_format_error()
-    data = {**_ABSENT, **data}
     _require_notices(data)
     checked = _check_against_ledger(data, charges, reader)
     return replace(
@@ -122,11 +110,9 @@ def _check_against_ledger(
     paid = tuple(_get_paying_entry(number, reader) for number in data["replayed"])
     if not charges:
         return _check_uncharged(data, paid, reader)
-    unverified: list[str] = []
     for charge in charges:
-        unverified += _verify_common_fields(data, charge)
-    unverified += _verify_loss(data, charges)
-    unverified += _verify_target(data, charges)
+        _verify_common_fields(data, charge)
+    unverified = [*_verify_loss(data, charges), *_verify_target(data, charges)]
     unverified += _verify_sources(data, charges, paid, reader)
     entries = tuple(entry for charge in charges for entry in charge.entries)
     return CheckedReceipt(entries, paid, tuple(dict.fromkeys(unverified)))
@@ -136,18 +122,17 @@ def _require_receipt_fields(receipt: object) -> Mapping[str, Any]:
     if not isinstance(receipt, dict):
         raise _make_format_error()
     unknown = receipt.keys() - _FIELDS
-    needed = {*_TEXTS, "mechanisms", "entries", "loss", "versions"}
-    if not needed <= receipt.keys() or not all(isinstance(receipt[name], str) for name in _TEXTS):
+    if not receipt.keys() >= _REQUIRED or not all(isinstance(receipt[name], str) for name in _TEXTS):
         raise _make_format_error()
     if unknown:
         raise _make_receipt_error(f"has the field {min(unknown)}, which dpsql does not write")
     for name, kind in _LISTS.items():
-        values = receipt.get(name, [])
+        values = receipt[name]
         if not isinstance(values, list) or not all(type(value) is kind for value in values):
             raise _make_format_error()
     if not isinstance(receipt["loss"], dict | None) or not isinstance(receipt["versions"], dict):
         raise _make_format_error()
-    if not isinstance(receipt.get("target"), dict | None) or receipt.get("explained", True) is not True:
+    if not isinstance(receipt["target"], dict | None) or receipt.get("explained", True) is not True:
         raise _make_format_error()
     if not _is_named_texts(receipt.get("constants", {"": ""})):
         raise _make_format_error()
@@ -208,6 +193,8 @@ def _get_charge_entry(number: int, reader: LedgerReader) -> Entry:
         raise _make_receipt_error(f"names entry {number}, which is not in the ledger")
     if entry.kind not in _CHARGES:
         raise _make_receipt_error(f"names entry {number}, which is not a charge")
+    if not entry.details.keys() >= {*_DETAILS, "mechanisms"}:
+        raise _make_receipt_error(f"names entry {number}, which is not the charge of a query")
     return entry
 
 
@@ -220,27 +207,27 @@ def _get_paying_entry(number: int, reader: LedgerReader) -> Entry:
 
 
 def _require_notices(data: Mapping[str, Any]) -> None:
-    """Return a search that ends before its target is met has a notice, and no other receipt has one."""
+    """Require a notice of a search that ended before its target was met, and none in any other receipt."""
     met = (data["target"] or {}).get("met")
     if met not in (None, "yes", "no") or (met == "no") != bool(data["notices"]):
         raise _make_receipt_error("has notices that contradict whether its target was met")
 
 
 def _check_explanation(data: Mapping[str, Any]) -> CheckedReceipt:
-    """Return the receipt of an EXPLAIN, which names no charge; the ledger holds nothing of it."""
+    """Check the receipt of an EXPLAIN, which names no charge; the ledger holds nothing of it."""
     if data["entries"] or data["notices"]:
         raise _make_receipt_error("belongs to an EXPLAIN, which charges nothing, but names charges")
     return CheckedReceipt((), (), tuple(sorted(_FIELDS - {"entries", "notices", *_OPTIONAL})))
 
 
 def _check_uncharged(data: Mapping[str, Any], paid: Sequence[Entry], reader: LedgerReader) -> CheckedReceipt:
-    """Return the receipt of an answer without a charge: it follows from public tables and replayed releases."""
+    """Check the receipt of an answer without a charge, which follows from public tables and replayed releases."""
     if data["loss"] is not None or data["refined"] or (data["mechanisms"] and not paid):
         raise _make_receipt_error("states released values but no charge for them")
     if len({entry.id for entry in paid}) != len(paid):
         raise _make_receipt_error("names an entry twice")
     unverified = [*_TEXTS, "versions", "target", "notices", "replayed", "mechanisms"]
-    if paid and all("data_version" in entry.details for entry in paid):
+    if paid:
         for entry in paid:
             _require_equal(entry.id, "data_version", data["data_version"], entry.details["data_version"])
         unverified.remove("data_version")
@@ -248,18 +235,17 @@ def _check_uncharged(data: Mapping[str, Any], paid: Sequence[Entry], reader: Led
     return CheckedReceipt((), tuple(paid), tuple(dict.fromkeys(unverified)))
 
 
-def _verify_common_fields(data: Mapping[str, Any], charge: _RecordedCharge) -> list[str]:
+def _verify_common_fields(data: Mapping[str, Any], charge: _RecordedCharge) -> None:
+    """Require the fields that all entries of a query's charges hold."""
     for entry in charge.entries:
         _require_equal(entry.id, "query", data["query"], entry.query)
         _require_equal(entry.id, "analyst", data["analyst"], entry.analyst)
         for name in _DETAILS:
-            if name in entry.details:
-                _require_equal(entry.id, name, data[name], entry.details[name])
-    return [name for name in _DETAILS if name not in charge.details]
+            _require_equal(entry.id, name, data[name], entry.details[name])
 
 
 def _verify_loss(data: Mapping[str, Any], charges: Sequence[_RecordedCharge]) -> list[str]:
-    """Return the loss is of all releases together, in all steps."""
+    """Require the loss of all releases together, in all steps; return the fields that no entry determines."""
     events = tuple(event for charge in charges if (event := charge.event) is not None)
     if len(events) < len(charges):
         return ["loss"]
@@ -270,10 +256,8 @@ def _verify_loss(data: Mapping[str, Any], charges: Sequence[_RecordedCharge]) ->
 
 
 def _verify_target(data: Mapping[str, Any], charges: Sequence[_RecordedCharge]) -> list[str]:
-    """Return each step has the target, the last one the loss that was found; only the receipt states whether it was met."""
+    """Require that each step has the target, and the last one the loss that was found; only the receipt states whether it was met."""
     stated, last = data["target"], charges[-1]
-    if not all(charge.is_complete for charge in charges):
-        return ["target", "notices"] if stated is not None else []
     recorded = last.details.get("target")
     in_steps = recorded is not None and recorded["error"].endswith("%")
     if (stated is not None and "met" in stated) != in_steps:
@@ -300,8 +284,8 @@ def _verify_sources(
 ) -> list[str]:
     """Verify what was refined or replayed, and the noise of the answer.
 
-    After several steps, or with other stored releases, the answer is a combination: then the entries hold which noise
-    was drawn, and not its weights.
+    After several steps, or with other stored releases, the answer is a combination: then the entries hold the drawn noise,
+    but not its weights.
     """
     own, last = {entry.id for charge in charges for entry in charge.entries}, charges[-1]
     bases = (base for charge in charges for base in charge.details.get("refines", []))
@@ -309,15 +293,9 @@ def _verify_sources(
     _require_equal(last.id, "refined", data["refined"], refined)
     replayed = [id_ for id_ in last.details.get("replayed", []) if id_ not in own and id_ not in refined]
     recorded = last.answer_mechanisms
-    if (
-        recorded is not None
-        and _matches_all_records(data["mechanisms"], recorded)
-        and data["replayed"] == replayed
-    ):
+    if _matches_all_records(data["mechanisms"], recorded) and data["replayed"] == replayed:
         return [_LEARNT] if any(map(_has_selected_clamp, recorded)) else []
-    if not last.is_complete and (recorded is None or data["replayed"]):
-        return ["mechanisms", "replayed"]
-    if last.is_complete and "met" in (data["target"] or {}):
+    if "met" in (data["target"] or {}):
         named = [
             *(charge.entries[0] for charge in charges),
             *paid,
@@ -340,10 +318,7 @@ def _matches_record(stated: Any, recorded: Mapping[str, Any]) -> bool:
 
 def _verify_mechanisms(data: Mapping[str, Any], named: Sequence[Entry], reader: LedgerReader) -> list[str]:
     """Require that each mechanism was drawn for one of the charges, or combines such mechanisms."""
-    sources = list(_iterate_paying_entries(named, reader))
-    known = [item for entry in sources for item in _list_mechanisms(entry)]
-    if not all("versions" in entry.details for entry in sources):
-        return []  # older entries do not say what was drawn for a refinement
+    known = [item for entry in _iterate_paying_entries(named, reader) for item in _list_mechanisms(entry)]
     drawn = {item["noise"] for item in known}
     learnt = False
     for stated in data["mechanisms"]:

@@ -13,7 +13,7 @@ Source: Rogers, Roth, Ullman, Vadhan 2016, Section 3 (filters); for the other ac
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -41,14 +41,9 @@ class AccountReservation:
         spent = self.parts.compute_largest_charge(box)
         return Charge(max(self.limit.loss - spent.loss, 0), max(self.limit.delta - spent.delta, 0))
 
-    def with_charge(
-        self,
-        box: Box,
-        charge: Charge,
-        rule: Callable[[PartitionCharges, Box, Charge], PartitionCharges] = PartitionCharges.with_charge,
-    ) -> AccountReservation:
+    def with_charge(self, box: Box, charge: Charge) -> AccountReservation:
         """Return the reservation after a charge to a box, whether that fits or not."""
-        return replace(self, parts=rule(self.parts, box, charge))
+        return replace(self, parts=self.parts.with_charge(box, charge))
 
     @property
     def is_within_limit(self) -> bool:

@@ -12,20 +12,16 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     Column,
-    Connection,
     Index,
     Integer,
     MetaData,
     Table,
     Text,
-    insert,
-    text,
-    update,
 )
 
 from dpsql.errors import IntegrityError, LossError
 from dpsql.ledger.budget import Budget
-from dpsql.ledger.digest import LATER_COLUMNS, KeyedDigest, Row, compute_text_digest, to_canonical_json
+from dpsql.ledger.digest import KeyedDigest, Row, compute_text_digest, to_canonical_json
 from dpsql.ledger.entry_kinds import RELEASED
 from dpsql.ledger.protocol import Account, AccountKey, Entry, LedgerHead
 from dpsql.ledger.release_claims import parse_claims
@@ -33,7 +29,8 @@ from dpsql.privacy.accounting.charge import Charge
 from dpsql.privacy.accounting.events import Event, from_json, to_json
 
 FORMAT = "dpsql ledger"
-SCHEMA = "5"
+SCHEMA = "6"
+"""The format of version 0.3.0, which is frozen when that is released."""
 
 METADATA = MetaData()
 
@@ -99,9 +96,8 @@ ENTRIES = Table(
     Column("digest", Text, nullable=False),
     Index("entries_of_account", "table_name", "account_analyst", "id"),
     Index("entries_of_kind", "kind", "id"),
+    Index("entries_of_analyst", "analyst", "kind", "id"),
 )
-ENTRIES_OF_ANALYST = Index("entries_of_analyst", ENTRIES.c.analyst, ENTRIES.c.kind, ENTRIES.c.id)
-"""The index of each analyst's charges; an older ledger gets it when it is opened."""
 
 PARTS = Table(
     "parts",
@@ -158,6 +154,7 @@ _RATIO = re.compile(r"(0|[1-9][0-9]{0,1999})/([1-9][0-9]{0,1999})")
 RESTORE = "restore the newest backup, and find out who could change the ledger"
 """The hint of each error that says that a ledger was changed or damaged."""
 
+_OPTIONAL_COLUMNS = ("box", "slice", "refines")
 FIRST_PREVIOUS = "0" * 64
 START = LedgerHead(0, FIRST_PREVIOUS)
 
@@ -232,8 +229,7 @@ def make_entry_row(
 
     `common` has the columns that all entries of a charge share; `amounts` are columns of `to_charge_columns`.
     """
-    row: dict[str, Any] = {name: value for name, value in LATER_COLUMNS.items() if name != "renewal"}
-    row |= common
+    row: dict[str, Any] = {**dict.fromkeys(_OPTIONAL_COLUMNS), **common}
     row |= {
         "id": after.entries + 1,
         "previous": after.digest,
@@ -327,59 +323,3 @@ def _make_corruption_error(what: str) -> IntegrityError:
     return IntegrityError(
         f"the ledger holds an invalid {what}, which dpsql did not write", code="ledger_corrupt", hint=RESTORE
     )
-
-
-# Migration of a ledger from an older schema, in the transaction that first opens it.
-#
-# Claim: no digest changes, so that heads, anchors and receipts that were issued before stay valid.
-# Why: `KeyedDigest` leaves out the columns of later schemas where they have their defaults. An entry that was edited under
-# schema 2 does not match its digest here either; the whole chain is checked before that migration is committed. From
-# schema 3 on nothing is moved: new columns are empty in every old entry, and the digests read them so.
-# Releases that were stored before schema 5 are dropped, with the claims to refine them: nothing states which database
-# they belong to, and no entry vouches for them. The same queries are then charged again.
-
-
-_ENTRIES = (
-    "id, charge, at, table_name, number, analyst, query, query_digest, event, loss, delta, spent_loss,"
-    " spent_delta, limit_loss, limit_delta, budget, details, previous, digest"
-)
-_ACCOUNTS = "table_name, accountant, epsilon, delta, selection, limit_loss, limit_delta, digest"
-
-
-def migrate(connection: Connection, schema: str) -> None:
-    """Give the tables of an older schema the present shape; the caller checks the entries and commits.
-
-    A program of an older dpsql that still has the ledger open cannot spend what is reserved: it knows neither the
-    new kinds of entries nor, since schema 3, an entry without the columns that may not be empty. Nor can it store a
-    release.
-    """
-    if schema == "2":
-        _migrate_schema_2(connection)
-    else:
-        columns = ["failures BIGINT", "refines TEXT", "claims TEXT", "stored TEXT", "database TEXT"]
-        if schema == "3":
-            columns = ["slice BIGINT", "slices TEXT", *columns]
-            METADATA.create_all(connection, tables=[SLICES], checkfirst=False)
-        for column in columns:
-            connection.execute(text(f"ALTER TABLE entries ADD COLUMN {column}"))
-        METADATA.drop_all(connection, tables=[RELEASES, REFINEMENTS], checkfirst=False)
-        METADATA.create_all(connection, tables=[RELEASES, REFINEMENTS], checkfirst=False)
-    connection.execute(update(META).where(META.c.key == "schema").values(value=SCHEMA))
-
-
-def _migrate_schema_2(connection: Connection) -> None:
-    for statement in (
-        "ALTER TABLE entries RENAME TO entries_2",
-        "DROP INDEX entries_of_table",
-    ):
-        connection.execute(text(statement))
-    METADATA.create_all(connection, tables=[table for table in METADATA.sorted_tables if table is not META])
-    added = "account_analyst, kind, period"
-    for statement in (
-        f"INSERT INTO entries ({_ENTRIES}, {added}) SELECT {_ENTRIES}, '', 'charge', '' FROM entries_2",
-        f"INSERT INTO accounts ({_ACCOUNTS}, account_analyst) SELECT {_ACCOUNTS}, '' FROM budgets",
-        "DROP TABLE entries_2",
-        "DROP TABLE budgets",
-    ):
-        connection.execute(text(statement))
-    connection.execute(insert(META).values(key="digests", value="sha256"))

@@ -18,7 +18,6 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.schema import CreateIndex
 
 from dpsql.errors import IntegrityError, OperationalError
 from dpsql.ledger.amendments import BudgetHistory
@@ -32,7 +31,6 @@ from dpsql.ledger.reservations import AccountReservation, Reservations
 from dpsql.ledger.schema import (
     ACCOUNTS,
     ENTRIES,
-    ENTRIES_OF_ANALYST,
     FORMAT,
     META,
     METADATA,
@@ -48,8 +46,6 @@ from dpsql.ledger.schema import (
 )
 from dpsql.ledger.stores.base import Store
 from dpsql.privacy.accounting.partitions.boxes import PartitionCharges
-
-KNOWN_SCHEMAS = (SCHEMA, "4", "3", "2")
 
 NEWEST_FIRST = select(ENTRIES).order_by(ENTRIES.c.id.desc())
 OLDEST_FIRST = select(ENTRIES).order_by(ENTRIES.c.id)
@@ -90,11 +86,11 @@ def read_ledger_meta(store: Store, connection: Connection) -> dict[str, str]:
             code="not_a_ledger",
             hint="give the path of a ledger, or of a new file",
         )
-    if meta.get("schema") not in KNOWN_SCHEMAS:
+    if meta.get("schema") != SCHEMA:
         raise OperationalError(
             f"the ledger {store.where} has a format that this version of dpsql cannot read",
             code="ledger_version",
-            hint="use the version of dpsql that wrote it, or a newer one",
+            hint="use the version of dpsql that wrote it",
         )
     return meta
 
@@ -103,11 +99,6 @@ def make_tables(connection: Connection, digests: KeyedDigest) -> None:
     """Make the tables in an empty database."""
     METADATA.create_all(connection, checkfirst=False)
     write_ledger_meta(connection, {"format": FORMAT, "schema": SCHEMA, **_make_key_meta(digests)})
-
-
-def make_missing_index(connection: Connection) -> None:
-    """Make the index that ledgers of an older dpsql with the same schema do not have."""
-    connection.execute(CreateIndex(ENTRIES_OF_ANALYST, if_not_exists=True))
 
 
 def write_ledger_meta(connection: Connection, meta: Mapping[str, str]) -> None:

@@ -327,22 +327,14 @@ def test_a_charge_is_one_synchronous_write_transaction(tmp_path: Path) -> None:
     assert settings == [2, "wal"]
 
 
-@pytest.mark.parametrize("older", [False, True])
-def test_an_analyst_s_history_costs_the_same_whatever_others_have_asked(
-    tmp_path: Path, *, older: bool
-) -> None:
-    """It is read while charges wait: the steps of SQLite are counted. An older file has no index, and gets it as it is opened."""
+def test_an_analyst_s_history_costs_the_same_whatever_others_have_asked(tmp_path: Path) -> None:
+    """It is read while charges wait: the steps of SQLite are counted."""
     path, budgets = tmp_path / "a.ledger", {"visits": Budget("pure", Fraction(1_000), Fraction(0))}
     ledger, steps = open_ledger(path, budgets), list[int]()
     (entry,) = ledger.charge(CHARGE, analyst="bob", query="SELECT 1")
     for count in (20, 200):
         for _ in range(count):
             ledger.charge(CHARGE, analyst="ana", query="SELECT 1")
-        if older:
-            ledger.close()
-            with closing(sqlite3.connect(path)) as file:
-                file.execute("DROP INDEX entries_of_analyst")
-            ledger = open_ledger(path, budgets)
         steps.append(0)
         with closing(LedgerReader.open(path)) as reader:
 

@@ -7,7 +7,6 @@ import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,15 +16,14 @@ from hypothesis import strategies as st
 from speeds import examples
 
 from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError, PolicyError, ProgrammingError
-from dpsql.ledger import Budget, Ledger, journal, open_ledger, sql_ledger
+from dpsql.ledger import Budget, Ledger, journal, open_ledger
 from dpsql.ledger.digest import KeyedDigest
-from dpsql.ledger.entry_kinds import EntryEffect
 from dpsql.ledger.protocol import AccountKey, TableCharge
 from dpsql.ledger.quote import MOST_OWN_RESERVATIONS, MOST_RESERVATIONS
 from dpsql.ledger.reader import LedgerReader
 from dpsql.privacy.accounting import Charge, Pure, Selection
 from dpsql.privacy.accounting.events import Composed, Event
-from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box, PartitionCharges, add_exact_charge
+from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box, PartitionCharges
 from dpsql.privacy.accounting.partitions.grid import MOST_CELLS
 
 BUDGETS: dict[str | AccountKey, Budget] = {"visits": Budget("pure", Fraction(1), Fraction(1, 1000))}
@@ -125,45 +123,6 @@ def test_cells_that_a_charge_leaves_as_they_are_stay_stored(kept: str) -> None:
         with closing(open_ledger(kept, BUDGETS)) as ledger:
             ledger.verify()
             assert ledger._book.compute_balance(ledger._journal.chain, AccountKey("visits")).parts == expected  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("sliced", [False, True])
-def test_a_ledger_of_the_rule_before_is_followed_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, sliced: bool
-) -> None:
-    """Its entries say what was spent by that rule: they are verified, and what comes after follows from them."""
-    rng, path = random.Random(4), tmp_path / "a.ledger"
-
-    def skew() -> Box:
-        return Box.from_sides(
-            {name: (tuple(sorted(rng.sample(range(1000), 2))),) for name in ("day", "x", "y")}
-        )
-
-    with monkeypatch.context() as patch, closing(open_ledger(path, BUDGETS)) as ledger:
-        patch.setattr(sql_ledger, "EntryEffect", partial(EntryEffect, rule=add_exact_charge))
-        held = ledger.reserve({"visits": Pure(Fraction(1, 2))}, analyst="ana")[0].id if sliced else None
-        for _ in range(14):
-            ledger.charge(
-                [TableCharge("visits", Pure(Fraction(1, 10**6)), skew())],
-                analyst="ana",
-                query="q",
-                reservation=held,
-            )
-        ask(ledger, WHOLE, epsilon=Fraction(1, 10**6))
-        parts = ledger._book.compute_balance(ledger._journal.chain, AccountKey("visits")).parts  # type: ignore[attr-defined]
-        assert sliced or len(parts.cells) > MOST_CELLS
-    for _ in range(2):
-        with closing(open_ledger(path, BUDGETS)) as ledger:
-            ledger.verify()
-            spent = ledger.get_state("visits").spent
-            ask(ledger, WHOLE, epsilon=Fraction(1, 10**6))
-            assert ledger.get_state("visits").spent.loss == spent.loss + Charge.UNIT // 10**6
-            ask(ledger, skew(), epsilon=Fraction(1, 10**6))
-            assert (
-                len(ledger._book.compute_balance(ledger._journal.chain, AccountKey("visits")).parts.cells)
-                <= MOST_CELLS
-            )  # type: ignore[attr-defined]
-            ledger.verify()
 
 
 def test_open_slices_are_few(tmp_path: Path) -> None:

@@ -37,8 +37,8 @@ FAULTS = (
     Fault(
         "replayed-by-hearsay",
         "dpsql.ledger.receipts:_verify_sources",
-        'recorded is not None and _matches_all_records(data["mechanisms"], recorded) and data["replayed"] == replayed',
-        'recorded is not None and _matches_all_records(data["mechanisms"], recorded)',
+        '_matches_all_records(data["mechanisms"], recorded) and data["replayed"] == replayed',
+        '_matches_all_records(data["mechanisms"], recorded)',
         "a receipt names others that paid",
         f"{_FORGED}[something was replayed]",
     ),

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dpsql.errors import IntegrityError
@@ -26,15 +26,12 @@ from dpsql.privacy.accounting.partitions.ranges import (
     EVERYWHERE,
     Ranges,
     Sides,
-    compute_complement,
     fill_gaps,
     has_overlap,
     intersect_ranges,
     merge_ranges,
 )
 
-_MOST_EXACT_CELLS = 4_096
-_FEW_CELLS = 64
 MOST_SIDES = 4
 """Most dimensions in which a charge is confined; in the others it is one to all places."""
 MOST_SIDE_RANGES = 48
@@ -93,19 +90,6 @@ class Box:
                 return None
             found[name] = shared
         return Box.from_sides(found)
-
-    def subtract_box(self, other: Box) -> Iterator[Box]:
-        """Return disjoint boxes that cover the part of this box outside of the other."""
-        if self.intersect_box(other) is None:
-            yield self
-            return
-        rest = self
-        for name, ranges in other.sides:
-            own = rest.get_side(name)
-            outside = intersect_ranges(own, compute_complement(ranges))
-            if outside:
-                yield rest._with_side(name, outside)
-            rest = rest._with_side(name, intersect_ranges(own, ranges))
 
     def compute_hull(self, other: Box) -> Box:
         """Return the least box around both."""
@@ -208,49 +192,17 @@ class PartitionCharges:
         return Box(tuple((name, fill_gaps(side, MOST_SIDE_RANGES)) for name, side in sides))
 
     def _to_grid(self) -> Grid:
-        """Return the cells as a grid, including cells that an older dpsql wrote."""
+        """Return the cells as a grid; IntegrityError for cells that dpsql does not write."""
         if self._known_grid is not None:
             return self._known_grid
         found = Grid.from_cells({cell.sides: (own.loss, own.delta) for cell, own in self.cells.items()})
-        if found is not None:
-            return found
-        if len(self.cells) > MOST_CELLS:
-            # There are too many cells to visit one by one: every place counts as the largest of them.
-            most = self.compute_largest_charge()
-            loss, delta = most.loss - self.base.loss, most.delta - self.base.delta
-            return Grid(losses=(loss,), deltas=(delta,) if delta else ())
-        found = Grid()
-        for cell in sorted(self.cells, key=str):
-            found = found.with_charge(cell.sides, (self.cells[cell].loss, self.cells[cell].delta))
+        if found is None:
+            raise IntegrityError(
+                "the charges of partitions are not the cells of a grid, as dpsql writes them",
+                code="ledger_corrupt",
+            )
         return found
 
 
 # A charge is quoted, and then followed as an entry: the same sum twice.
 _LATEST: deque[tuple[PartitionCharges, Box, Charge, PartitionCharges]] = deque(maxlen=8)
-
-
-def add_exact_charge(parts: PartitionCharges, box: Box, spend: Charge) -> PartitionCharges:
-    """Return the spend after a charge to a box by the rule of older versions: disjoint boxes, split exactly.
-
-    Entries of older ledgers state totals by this rule. A charge that would make more than 4,096 cells is one to the
-    whole table. Its result is no less than what was spent on any partition, as is that of `PartitionSpend.with_charge`;
-    so either may follow the other.
-    """
-    few = len(parts.cells) < _FEW_CELLS or len(_split_exact_cells(parts, box, NOTHING)) <= _MOST_EXACT_CELLS
-    if box == WHOLE or not few:
-        return PartitionCharges(parts.base + spend, parts.cells)
-    return PartitionCharges(parts.base, _split_exact_cells(parts, box, spend))
-
-
-def _split_exact_cells(parts: PartitionCharges, box: Box, spend: Charge) -> dict[Box, Charge]:
-    found: dict[Box, Charge] = {}
-    rest = [box]
-    for cell, own in parts.cells.items():
-        shared = cell.intersect_box(box)
-        if shared is None:
-            found[cell] = own
-            continue
-        found[shared] = own + spend
-        found |= dict.fromkeys(cell.subtract_box(box), own)
-        rest = [piece for part in rest for piece in part.subtract_box(cell)]
-    return found | dict.fromkeys(rest, spend)
