@@ -130,12 +130,6 @@ def require_bounded_texts(outer: OuterQuery, rules: Mapping[str, WorkRule]) -> N
     _StatementBounds(rules).bound_statement(outer).require_bounded()
 
 
-def bound_key_texts(release: Release, rules: Mapping[str, WorkRule]) -> list[TextSize]:
-    """Bound the texts of a release's keys, in order."""
-    statement = _StatementBounds(rules)
-    return [statement.bound_released_columns(release)["", key.name].size for key in release.keys]
-
-
 def require_bounded_text(expr: Expr, rules: Mapping[str, WorkRule]) -> None:
     """Raise QueryRejected as `require_bounded_texts` does, for one expression; its columns of derived tables count as empty."""
     found = _ExpressionBounds(rules, None).bound_expression(expr)

@@ -244,7 +244,7 @@ RULES: dict[type[Mechanism], Callable[[Any, VectorChange], tuple[str, Fraction]]
     LInfinityMechanism: _derive_l_infinity_loss,
     Staircase: _derive_staircase_loss,
 }
-"""The loss of each mechanism, "pure" or "gaussian", derived from its law and not by its `compute_privacy_loss`."""
+"""The loss of each mechanism, "pure" or "gaussian", derived from its law and not by the mechanism itself."""
 
 
 def _derive_clamp_range(clamp: Clamp, analysis: Analysis) -> Fraction:

@@ -36,7 +36,7 @@ from dpsql.policy.fields import (
     Values,
     to_dict,
 )
-from dpsql.policy.names import NameMap, find_declared_name, list_name_problems, normalize_name
+from dpsql.policy.names import NameMap, list_name_problems, normalize_name
 from dpsql.policy.problem import make_problem_error, make_problems_error
 from dpsql.policy.table_check import list_table_problems
 
@@ -354,10 +354,6 @@ class Table(Model):
         if problems := list_table_problems(given):
             raise make_problems_error(problems)
         return self
-
-    def find_column_name(self, column: str) -> str | None:
-        """Return the declared spelling of a column's name, or None when it is not declared."""
-        return find_declared_name(column, self.columns)
 
     @property
     def unit_link(self) -> Link | None:

@@ -61,7 +61,7 @@ def test_what_is_kept_stays_small_and_others_keep_their_budget(con: Any) -> None
     parts = ledger._book.compute_balance(ledger._journal.chain, AccountKey("visits")).parts
     assert 8 < len(parts.cells) <= MOST_CELLS
     for name, _ in next(iter(parts.cells)).sides:
-        assert sum(map(len, {box.get_side(name) for box in parts.cells})) <= MOST_RANGES
+        assert sum(map(len, {dict(box.sides).get(name, EVERYWHERE) for box in parts.cells})) <= MOST_RANGES
     assert con.budget()["visits"].spent.loss_fraction <= 1 + ASKED * TINY
     con.query("SELECT COUNT(*) FROM visits WHERE a > 5000", epsilon=2 - ASKED * TINY)
 

@@ -115,7 +115,6 @@ def test_names_ignore_case(shop: Policy) -> None:
     assert shop.find_table_name("order") is None
     assert shop.find_table("order") is None
     assert orders is not None
-    assert orders.find_column_name("O_DATE") == "o_date"
     assert orders.columns["O_DATE"].type == "date"
 
 

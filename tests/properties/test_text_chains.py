@@ -19,7 +19,7 @@ from worlds import Declared, close_all, engine_of, prepared, world
 
 import dpsql
 from dpsql.analysis import text_bounds
-from dpsql.analysis.text_bounds import TextBound, bound_key_texts
+from dpsql.analysis.text_bounds import TextBound, _StatementBounds
 from dpsql.api.connection import Connection
 from dpsql.errors import QueryRejected
 from dpsql.plan.nodes import Release
@@ -131,7 +131,8 @@ def bounded(connection: Connection, seed: int) -> bool | None:
     release = release_of(connection, f"{chain(seed)} SELECT s, COUNT(*) FROM last GROUP BY s")
     if release is None:
         return None
-    (size,) = bound_key_texts(release, {})
+    (key,) = release.keys
+    size = _StatementBounds({}).bound_released_columns(release)["", key.name].size
     rows = engine_of(connection).execute(f"{chain(seed)} SELECT MAX(STRLEN(s)) FROM last").fetchall()
     longest = max(len(note.encode()) for note in SHORT)
     return (rows[0][0] or 0) <= min(size.max_bytes, size.share * longest + size.extra_bytes)

@@ -109,13 +109,6 @@ def tail(x: Decimal) -> Decimal:
         return beyond if x >= 0 else 1 - beyond
 
 
-def log_odds(x: Decimal) -> Decimal:
-    """Return ln(Φ(x) / Φ(-x)), to nearest, for x of 0 or more: the ε whose randomized response is (2x)-GDP."""
-    with localcontext(_CONTEXT):
-        log_tail = mills_ratio(x).ln() - x * x / 2 - (2 * PI).ln() / 2
-        return (1 - log_tail.exp()).ln() - log_tail if log_tail > -1000 else -log_tail
-
-
 def quantile_up(log_tail: Decimal) -> Decimal:
     """Return an x, barely too large, with Φ(-x) at most exp(`log_tail`), which is at most 1/2, as x is 0 or more.
 

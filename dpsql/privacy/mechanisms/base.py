@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, model_serializer, model_validator
 
 from dpsql.errors import DataError, InternalError, LossError
-from dpsql.privacy.accounting.events import Gaussian, Pure
 from dpsql.privacy.mechanisms.entropy import Entropy
 
 Floats = NDArray[np.float64]
@@ -124,14 +123,14 @@ class Mechanism(Protocol):
 
     A mechanism states, in its own file:
     - its law: `draw`, `compute_variance`, `bound_sum_tail`, `describe`, and whether its coordinates are `independent`;
-    - its privacy: `compute_privacy_loss` of a sensitivity, and `rescale_to_sensitivity` to the same loss for another sensitivity;
+    - its privacy: `rescale_to_sensitivity` to the same loss for another sensitivity;
     - its intervals, where those of Laplace noise with its variance do not serve: `is_gaussian`, `find_sum_bound`,
       `compute_characteristic_function`;
     - its form in stored releases: `to_record` and `record_type`;
     - whether releases with it can be refined (`find_refinement`) and combined (`independent`).
 
-    `dpsql.planning.verify` has one rule for each mechanism besides, derived from its law and independent of `compute_privacy_loss`:
-    without it no plan with the mechanism runs.
+    `dpsql.planning.verify` has one rule for each mechanism, the loss that follows from its law and a sensitivity. Without it no plan
+    with the mechanism runs.
     """
 
     __slots__ = ()
@@ -165,16 +164,6 @@ class Mechanism(Protocol):
     def __hash__(self) -> int:
         """Return one hash for equal mechanisms; a dataclass replaces this with the hash of its parameters."""
         return hash(self.name)
-
-    def compute_privacy_loss(
-        self, sensitivity: Sensitivity, changes: ComponentChanges | None
-    ) -> Pure | Gaussian:
-        """Return the privacy loss of noise with this law, for a vector of this sensitivity.
-
-        `changes` are those of its cells where it is known to move one cell at a time. InternalError where the law has no
-        loss for such a change.
-        """
-        raise InternalError(f"{self.name} noise is computed from releases, so it has no loss of its own")
 
     def rescale_to_sensitivity(
         self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None

@@ -17,7 +17,6 @@ import numpy as np
 from pydantic import StrictInt
 
 from dpsql.errors import InternalError
-from dpsql.privacy.accounting.events import Pure
 from dpsql.privacy.mechanisms.base import (
     ComponentChanges,
     ExactText,
@@ -98,10 +97,6 @@ class LInfinityMechanism(Mechanism):
     def compute_epsilon(self, linf_sensitivity: Fraction) -> Fraction:
         """Return the loss of a release with this sensitivity, exactly."""
         return linf_sensitivity / self.scale
-
-    def compute_privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Pure:
-        """Return the privacy loss of noise with this law, for a vector of this sensitivity."""
-        return Pure(self.compute_epsilon(sensitivity.linf))
 
     def rescale_to_sensitivity(
         self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None

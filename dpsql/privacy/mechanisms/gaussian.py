@@ -10,7 +10,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from dpsql.privacy.accounting.events import Gaussian
 from dpsql.privacy.mechanisms.base import (
     ComponentChanges,
     ExactText,
@@ -81,10 +80,6 @@ class DiscreteGaussian(Mechanism):
     def compute_rho(self, l2_squared: Fraction) -> Fraction:
         """Return the zCDP loss of a release whose l2 sensitivity has this square, exactly."""
         return l2_squared / (2 * self.variance)
-
-    def compute_privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Gaussian:
-        """Return the privacy loss of noise with this law, for a vector of this sensitivity."""
-        return Gaussian(self.compute_rho(sensitivity.l2_squared))
 
     def rescale_to_sensitivity(
         self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None

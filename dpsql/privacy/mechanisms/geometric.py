@@ -9,7 +9,6 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar, Literal
 
-from dpsql.privacy.accounting.events import Pure
 from dpsql.privacy.mechanisms.base import (
     ComponentChanges,
     ExactText,
@@ -77,10 +76,6 @@ class Geometric(Mechanism):
     def compute_epsilon(self, l1_sensitivity: Fraction) -> Fraction:
         """Return the loss of a release with this sensitivity, exactly."""
         return l1_sensitivity / self.scale
-
-    def compute_privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Pure:
-        """Return the privacy loss of noise with this law, for a vector of this sensitivity."""
-        return Pure(self.compute_epsilon(sensitivity.l1))
 
     def rescale_to_sensitivity(
         self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None

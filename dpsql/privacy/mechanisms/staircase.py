@@ -13,7 +13,6 @@ from pydantic import StrictInt
 
 from dpsql.errors import InternalError
 from dpsql.privacy.accounting.accountants.base import search_largest
-from dpsql.privacy.accounting.events import Pure
 from dpsql.privacy.mechanisms.base import (
     ComponentChanges,
     ExactText,
@@ -103,12 +102,6 @@ class Staircase(Mechanism):
     def compute_epsilon(self, cell: int, cells: int) -> Fraction:
         """Return the loss of a release whose change is `cells` moves of one cell by at most `cell`, exactly."""
         return cells * -(-cell // self.width) * self.loss
-
-    def compute_privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Pure:
-        """Return the privacy loss of noise with this law, for these moves of single cells."""
-        if changes is None:
-            raise InternalError("staircase noise is for cells that move one at a time")
-        return Pure(self.compute_epsilon(changes.size, changes.count))
 
     def rescale_to_sensitivity(
         self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None

@@ -81,10 +81,6 @@ class Plateau(Mechanism):
         """The law in words."""
         return f"{self.name}, scale {float(self.scale):.6g}, reach {self.reach}"
 
-    def compute_privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Pure:
-        """That of the geometric noise."""
-        return Pure(sensitivity.l1 / self.scale)
-
     def rescale_to_sensitivity(
         self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None
     ) -> Plateau:
@@ -158,7 +154,7 @@ def test_it_is_charged_what_it_loses(con: dpsql.Connection) -> None:
     """The event of its loss is what the planner charged, and a ledger takes it."""
     plan = measured(con).plan
     (vector,) = plan.vectors
-    event = vector.mechanism.compute_privacy_loss(vector.sensitivity, None)
+    event = Pure(vector.sensitivity.l1 / vector.mechanism.scale)
     assert event == plan.event
     budget = Budget("pure", Fraction(5), Fraction(0))
     ledger = open_ledger(":memory:", {"visits": budget})
@@ -207,9 +203,7 @@ def test_it_follows_a_learned_clamp() -> None:
     """The same loss for another sensitivity."""
     old, new = Sensitivity(Fraction(4), Fraction(16)), Sensitivity(Fraction(10), Fraction(100))
     noise = Plateau(Fraction(8), 2)
-    assert noise.rescale_to_sensitivity(old, new, None).compute_privacy_loss(
-        new, None
-    ) == noise.compute_privacy_loss(old, None)
+    assert new.l1 / noise.rescale_to_sensitivity(old, new, None).scale == old.l1 / noise.scale
 
 
 def test_what_is_not_registered_is_not_stored() -> None:

@@ -74,13 +74,6 @@ class Box:
         object.__setattr__(box, "sides", sides)
         return box
 
-    def get_side(self, name: str) -> Ranges:
-        """Return the ranges in a dimension."""
-        return dict(self.sides).get(name, EVERYWHERE)
-
-    def _with_side(self, name: str, ranges: Ranges) -> Box:
-        return Box.from_sides({**dict(self.sides), name: ranges})
-
     def intersect_box(self, other: Box) -> Box | None:
         """Return the places in both boxes; None if there are none."""
         found = dict(self.sides)
