@@ -140,9 +140,9 @@ class Policy(Model):
 
     @model_serializer(mode="wrap")
     def _drop_default_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave newer keys out while they have their defaults, so that digests of older policies do not change."""
-        newer = ("database", "max_failures", "default_epsilon")
-        unset = {key for key in newer if getattr(self, key) is None}
+        """Leave these keys out while they are not set, so that the digest of a policy does not depend on keys that it does not have."""
+        optional = ("database", "max_failures", "default_epsilon")
+        unset = {key for key in optional if getattr(self, key) is None}
         unset |= {"min_epsilon"} if self.min_epsilon == MIN_EPSILON else set()
         return {key: value for key, value in rest(self).items() if key not in unset}
 

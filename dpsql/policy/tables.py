@@ -138,7 +138,7 @@ class Column(Model):
 
     @model_serializer(mode="wrap")
     def _drop_default_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave newer keys out while they have their defaults, so that digests of older policies do not change."""
+        """Leave these keys out while they are not set, so that the digest of a policy does not depend on keys that it does not have."""
         written: dict[str, Any] = rest(self)
         if self.max_elements is None:
             written.pop("max_elements", None)
@@ -245,7 +245,7 @@ class Link(Model):
 
     @model_serializer(mode="wrap")
     def _drop_default_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave keys out while they have their defaults, so that digests of older policies do not change."""
+        """Leave out the keys that a form of a link does not have."""
         return {key: value for key, value in rest(self).items() if value is not None}
 
 
