@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dpsql.errors import IntegrityError, OperationalError
-from dpsql.ledger.protocol import LedgerHead
-from dpsql.ledger.schema import START
+from dpsql.ledger.protocol import START, LedgerHead
 
 # Atomic, durable replacement of files.
 

@@ -27,8 +27,7 @@ from typing import IO, Any, TypeAlias
 from dpsql.errors import Error, IntegrityError, OperationalError
 from dpsql.ledger.anchor import AnchorFile, sync_directory
 from dpsql.ledger.digest import KeyedDigest, Row, to_canonical_json
-from dpsql.ledger.protocol import Clock, LedgerHead, utc_now
-from dpsql.ledger.schema import FIRST_PREVIOUS, START
+from dpsql.ledger.protocol import FIRST_PREVIOUS, START, Clock, LedgerHead, utc_now
 
 EventFacts: TypeAlias = Mapping[str, Any]
 _FIELDS = frozenset({"number", "at", "event", "facts", "previous", "digest"})

@@ -16,17 +16,10 @@ from dpsql.ledger.balance import Balance, compute_partitions_digest
 from dpsql.ledger.database_identity import can_follow
 from dpsql.ledger.digest import KeyedDigest, Row
 from dpsql.ledger.entry_kinds import AMEND, RESERVE, RESET, EntryEffect, InvalidEntryError, apply_effect
-from dpsql.ledger.protocol import AccountKey, LedgerHead
+from dpsql.ledger.protocol import FIRST_PREVIOUS, START, AccountKey, LedgerHead
 from dpsql.ledger.release_claims import Claims, parse_claims
 from dpsql.ledger.reservations import Reservations, compute_reservations_digest
-from dpsql.ledger.schema import (
-    FIRST_PREVIOUS,
-    START,
-    get_account_key,
-    get_row_head,
-    make_tampering_error,
-    parse_charge,
-)
+from dpsql.ledger.schema import get_account_key, get_row_head, make_tampering_error, parse_charge
 from dpsql.privacy.accounting.charge import Charge
 from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box, PartitionCharges
 

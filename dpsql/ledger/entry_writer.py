@@ -15,13 +15,12 @@ from dpsql.ledger.database_identity import require_same_database
 from dpsql.ledger.digest import Row
 from dpsql.ledger.group_commit import GroupCommit, PendingCharge, Rows
 from dpsql.ledger.journal import Journal
-from dpsql.ledger.protocol import AccountKey, Entry, LedgerHead
+from dpsql.ledger.protocol import START, AccountKey, Entry, LedgerHead
 from dpsql.ledger.release_claims import Claims
 from dpsql.ledger.releases import read_release_head, require_refinable, write_claims
 from dpsql.ledger.reservations import compute_reservations_digest
 from dpsql.ledger.schema import (
     ENTRIES,
-    START,
     get_account_key,
     get_row_head,
     make_entry_row,

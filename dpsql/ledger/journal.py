@@ -18,10 +18,10 @@ from dpsql.ledger.chain import Chain
 from dpsql.ledger.digest import KeyedDigest, Row
 from dpsql.ledger.entry_kinds import AMEND
 from dpsql.ledger.group_commit import Rows, run_uninterrupted
-from dpsql.ledger.protocol import AccountKey, LedgerHead
+from dpsql.ledger.protocol import START, AccountKey, LedgerHead
 from dpsql.ledger.refusal import make_rollback_error
 from dpsql.ledger.releases import read_claims, read_release_head, verify_stored_releases
-from dpsql.ledger.schema import START, get_account_key, get_row_head, make_tampering_error
+from dpsql.ledger.schema import get_account_key, get_row_head, make_tampering_error
 from dpsql.ledger.stores.base import Store
 from dpsql.ledger.tables import (
     find_last_row,

@@ -12,7 +12,8 @@ from dpsql.ledger.anchor import AnchorFile, read_anchored_head
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.digest import KeyedDigest, read_ledger_key
 from dpsql.ledger.failures import FailureLimit
-from dpsql.ledger.protocol import Account, AccountKey, Clock, Ledger, LedgerHead, utc_now
+from dpsql.ledger.protocol import START, Account, AccountKey, Clock, Ledger, LedgerHead, utc_now
+from dpsql.ledger.refusal import make_rollback_error
 
 if TYPE_CHECKING:
     from dpsql.ledger.stores.base import Store
@@ -134,8 +135,6 @@ def _open_memory_store() -> Store:
 
 
 def _open_file_store(target: str | Path, expected: LedgerHead) -> Store:
-    from dpsql.ledger.refusal import make_rollback_error
-    from dpsql.ledger.schema import START
     from dpsql.ledger.stores.sqlite import SqliteStore, create_private_file
 
     # Absolute, so that a later chdir cannot lead to another, fresh, ledger.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from dpsql.errors import IntegrityError
 from dpsql.ledger.budget import Budget
@@ -156,6 +156,12 @@ class LedgerHead:
                 hint="pass the text of `head`, as dpsql wrote it",
             )
         return found
+
+
+FIRST_PREVIOUS: Final = "0" * 64
+"""The digest that the first entry names in place of one before it."""
+START: Final = LedgerHead(0, FIRST_PREVIOUS)
+"""The head of a ledger without entries."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from dpsql.ledger.digest import KeyedDigest, Row
 from dpsql.ledger.entry_kinds import FAILURE
 from dpsql.ledger.journal import verify_chain
 from dpsql.ledger.open import open_existing_store
-from dpsql.ledger.protocol import AccountKey, Entry, LedgerHead
+from dpsql.ledger.protocol import START, AccountKey, Entry, LedgerHead
 from dpsql.ledger.releases import read_release_head
-from dpsql.ledger.schema import ENTRIES, START, get_row_head, parse_budget, parse_checked_entry
+from dpsql.ledger.schema import ENTRIES, get_row_head, parse_budget, parse_checked_entry
 from dpsql.ledger.stores.base import Store
 from dpsql.ledger.tables import (
     NEWEST_FIRST,

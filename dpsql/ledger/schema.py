@@ -155,8 +155,6 @@ RESTORE = "restore the newest backup, and find out who could change the ledger"
 """The hint of each error that says that a ledger was changed or damaged."""
 
 _OPTIONAL_COLUMNS = ("box", "slice", "refines")
-FIRST_PREVIOUS = "0" * 64
-START = LedgerHead(0, FIRST_PREVIOUS)
 
 
 def get_account_key(row: Row) -> AccountKey:

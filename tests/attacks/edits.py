@@ -14,7 +14,7 @@ from dpsql.errors import IntegrityError
 from dpsql.ledger import Budget, Ledger, LedgerHead, open_ledger
 from dpsql.ledger.digest import KeyedDigest
 from dpsql.ledger.journal import verify_chain
-from dpsql.ledger.schema import FIRST_PREVIOUS
+from dpsql.ledger.protocol import FIRST_PREVIOUS
 from dpsql.ledger.stores.sqlite import SqliteStore
 from dpsql.privacy.accounting import Pure
 

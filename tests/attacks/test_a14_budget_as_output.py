@@ -12,7 +12,8 @@ from worlds import Row, connected, engine_of, observed, person, prepared, spent,
 
 from dpsql.api.connection import Connection
 from dpsql.ledger import entry_writer
-from dpsql.ledger.schema import RELEASES, START
+from dpsql.ledger.protocol import START
+from dpsql.ledger.schema import RELEASES
 
 ANSWERED = [
     "SELECT COUNT(*) FROM people",

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dpsql.errors import BudgetExhausted, Error, IntegrityError, OperationalError
 from dpsql.ledger import AnchorFile, Budget, Ledger, LedgerHead, open_ledger
-from dpsql.ledger.schema import START
+from dpsql.ledger.protocol import START
 from dpsql.privacy.accounting import Pure
 
 # The test runner's own threads are idle.

@@ -20,7 +20,7 @@ from speeds import examples
 from dpsql.errors import BudgetExhausted, InterfaceError, NotSupportedError, PolicyError, ProgrammingError
 from dpsql.ledger import Budget, Ledger, open_ledger
 from dpsql.ledger.digest import KeyedDigest
-from dpsql.ledger.schema import FIRST_PREVIOUS
+from dpsql.ledger.protocol import FIRST_PREVIOUS
 from dpsql.privacy.accounting import Charge, Composed, Gaussian, Pure, Selection
 
 TENTH = Fraction(1, 10)

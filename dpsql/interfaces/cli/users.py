@@ -283,7 +283,7 @@ def verify(
     """
     from dpsql.ledger.audit_log import require_ledger_entries, verify_log
     from dpsql.ledger.digest import read_ledger_key as key_of
-    from dpsql.ledger.schema import START
+    from dpsql.ledger.protocol import START
 
     expected = read_anchored_head(anchor, head)
     found = verify_log(log, key_of(ledger_key), expected or START)

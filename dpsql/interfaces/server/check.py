@@ -20,7 +20,7 @@ from dpsql.ledger.anchor import AnchorFile
 from dpsql.ledger.audit_log import make_unavailable_error, verify_log
 from dpsql.ledger.digest import read_ledger_key
 from dpsql.ledger.open import MEMORY, is_url
-from dpsql.ledger.schema import START
+from dpsql.ledger.protocol import START
 from dpsql.policy import load
 
 
