@@ -36,10 +36,10 @@ from dpsql.ledger.workers import WorkItem, is_worker, submit
 # its note on signal handlers and exceptions.
 
 
-_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 
-def run_uninterrupted(work: Callable[[], _T]) -> _T:
+def run_uninterrupted(work: Callable[[], _R]) -> _R:
     """Run `work` in another thread, and return or raise its outcome; an interrupt meanwhile does not reach it.
 
     The same thread does work that is requested within work, or while the interpreter ends. The database undoes what has

@@ -30,7 +30,7 @@ MAX_STATEMENT = 10_000
 """The most operations of a statement with its derived tables expanded: planning takes about a tenth of a millisecond for each."""
 MAX_CONDITIONS = 300
 """Most conditions of one row that are joined by AND: an engine compares each of them with all others."""
-_LEAVES = (Function, Column, Literal, ReleasedColumn, Values)
+_COUNTED_LEAVES = (Function, Column, Literal, ReleasedColumn, Values)
 
 
 def compute_statement_size(outer: OuterQuery) -> int:
@@ -45,7 +45,7 @@ class _SizeCounter:
     found: dict[int, int] = field(default_factory=dict)
 
     def compute_size(self, part: object) -> int:
-        if isinstance(part, _LEAVES):
+        if isinstance(part, _COUNTED_LEAVES):
             return 0
         if id(part) not in self.found:
             self.found[id(part)] = self._compute_part_size(part)
@@ -74,7 +74,7 @@ class _ConditionCounter:
     found: dict[int, int] = field(default_factory=dict)
 
     def count_conditions(self, part: object) -> int:
-        if isinstance(part, (*_LEAVES, Call, WindowCall)):
+        if isinstance(part, (*_COUNTED_LEAVES, Call, WindowCall)):
             return 0
         if id(part) not in self.found:
             self.found[id(part)] = self._count_part_conditions(part)

@@ -22,7 +22,7 @@ from dpsql.privacy.synthesis.mst import Mst
 from dpsql.privacy.synthesis.randomized import RandomizedTable
 from dpsql.privacy.synthesis.stream import WeightsStream
 
-_PLACES = 90
+_CHARGE_PLACES = 90
 """Decimal places to which the inequality is tried: more than the planner rounds away."""
 
 
@@ -70,8 +70,11 @@ def derive_sample_loss(
             "amplification by sampling needs a pure loss and units that are added or removed, not replaced"
         )
     if loss > epsilon:
-        (_, of_loss), (of_rest, _) = bound_exp(loss, _PLACES), bound_exp(loss - epsilon, _PLACES)
-        known = rate * 10**_PLACES + (1 - rate) * of_loss <= of_rest
+        (_, of_loss), (of_rest, _) = (
+            bound_exp(loss, _CHARGE_PLACES),
+            bound_exp(loss - epsilon, _CHARGE_PLACES),
+        )
+        known = rate * 10**_CHARGE_PLACES + (1 - rate) * of_loss <= of_rest
     else:
         known = True
     if not known:

@@ -170,7 +170,7 @@ FAULTS = (
     Fault(
         "acceptance-by-float",
         "dpsql.privacy.mechanisms.sampler:_accept_proposals",
-        "np.flatnonzero(np.abs(uniform - probability) <= _MARGIN)",
+        "np.flatnonzero(np.abs(uniform - probability) <= _RATIO_MARGIN)",
         "np.flatnonzero(np.abs(uniform - probability) < 0)",
         "rounding decides what is accepted",
         "tests/privacy/mechanisms/test_sampler.py::test_acceptance_within_the_margin_is_exact",

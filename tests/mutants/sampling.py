@@ -56,7 +56,7 @@ FAULTS = (
     Fault(
         "verification-takes-any-loss-on-a-sample",
         "dpsql.planning.verify_charge:derive_sample_loss",
-        "known = rate * 10**_PLACES + (1 - rate) * of_loss <= of_rest",
+        "known = rate * 10**_CHARGE_PLACES + (1 - rate) * of_loss <= of_rest",
         "known = loss <= epsilon / rate",
         "the planner's amplification is not derived again",
         f"{_LOSS}::test_the_loss_on_a_sample_is_amplified_to_what_is_charged",

@@ -62,7 +62,9 @@ class Vocabulary:
 def list_functions() -> tuple[str, ...]:
     """Return the functions of the registries, as `NAME(`; operators and CASE are not functions."""
     aggregates = (f"{name}(" for entry in AGGREGATE_CALLS for _, name in iterate_distinct_spellings(entry))
-    signatures = [entry.signature for entry in (*OVER.values(), *FUNCTIONS.values())]
+    signatures = [entry.signature for entry in OVER.values()] + [
+        entry.signature for entry in FUNCTIONS.values()
+    ]
     named = [*aggregates, *(found[0] for text in signatures if (found := re.match(r"[A-Z_0-9]+\(", text)))]
     ends = (f"{name.upper()}(" for name in ENDS)
     return tuple(dict.fromkeys(("COUNT(*)", "COUNT(DISTINCT ", *named, *ends, *CALLS, f"{BEST_EXPERT}(")))

@@ -7,43 +7,39 @@ its names, its types, its interval, its SQL and why that SQL cannot fail on any 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from dpsql.plan.expressions import Call, Expr, Function
-from dpsql.plan.functions import (
-    casts,
-    conditional,
-    dates,
-    durations,
-    integers,
-    numeric,
-    operators,
-    patterns,
-    powers,
-    strings,
-    trigonometry,
-)
+from dpsql.plan.functions.casts import CASTS
+from dpsql.plan.functions.conditional import CONDITIONALS
+from dpsql.plan.functions.dates import DATE_FUNCTIONS, PARTS
+from dpsql.plan.functions.durations import BUCKETS, DURATION_FUNCTIONS
+from dpsql.plan.functions.integers import INTEGER_FUNCTIONS
 from dpsql.plan.functions.moments import UNITS
+from dpsql.plan.functions.numeric import NUMERIC_FUNCTIONS
+from dpsql.plan.functions.operators import OPERATORS
+from dpsql.plan.functions.patterns import PATTERN_FUNCTIONS
+from dpsql.plan.functions.powers import POWERS
+from dpsql.plan.functions.strings import TEXT_FUNCTIONS
+from dpsql.plan.functions.trigonometry import TRIGONOMETRY
 
-FAMILIES = MappingProxyType(
+FAMILIES: Mapping[str, tuple[Function, ...]] = MappingProxyType(
     {
-        "Whole numbers": integers,  # before the operators, whose / and // take numbers of any kind
-        "Operators": operators,
-        "Numbers": numeric,
-        "Powers": powers,
-        "Angles": trigonometry,
-        "Choices": conditional,
-        "Text": strings,
-        "Patterns": patterns,
-        "Parts of dates": dates,
-        "Distances of dates": durations,
-        "Casts": casts,
+        "Whole numbers": INTEGER_FUNCTIONS,  # before the operators, whose / and // take numbers of any kind
+        "Operators": OPERATORS,
+        "Numbers": NUMERIC_FUNCTIONS,
+        "Powers": POWERS,
+        "Angles": TRIGONOMETRY,
+        "Choices": CONDITIONALS,
+        "Text": TEXT_FUNCTIONS,
+        "Patterns": PATTERN_FUNCTIONS,
+        "Parts of dates": DATE_FUNCTIONS,
+        "Distances of dates": DURATION_FUNCTIONS,
+        "Casts": CASTS,
     }
 )
-FUNCTIONS = MappingProxyType(
-    {function.name: function for family in FAMILIES.values() for function in family.ENTRIES}
-)
+FUNCTIONS = MappingProxyType({function.name: function for family in FAMILIES.values() for function in family})
 
 
 def _group_by_name(functions: Iterable[Function]) -> dict[str, tuple[Function, ...]]:
@@ -62,9 +58,9 @@ BY_UNIT = MappingProxyType(
         "date_trunc": MappingProxyType({unit: f"date_trunc_{unit}" for unit in UNITS}),
         "date_diff": MappingProxyType({unit: f"date_diff_{unit}" for unit in UNITS}),
         "date_sub": MappingProxyType({unit: f"date_sub_{unit}" for unit in UNITS}),
-        "date_part": MappingProxyType({part: part for part in dates.PARTS}),
+        "date_part": MappingProxyType({part: part for part in PARTS}),
         "interval": MappingProxyType({unit: f"plus_{unit}" for unit in UNITS}),
-        "time_bucket": MappingProxyType({unit: f"time_bucket {unit}" for unit in durations.BUCKETS}),
+        "time_bucket": MappingProxyType({unit: f"time_bucket {unit}" for unit in BUCKETS}),
     }
 )
 """The entry, or the name of several entries, for each constant unit of time."""

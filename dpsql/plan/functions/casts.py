@@ -120,7 +120,7 @@ def _define_large_integer_cast(name: str) -> Function:
     )
 
 
-ENTRIES = (
+CASTS = (
     *map(
         _define_integer_cast,
         ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"),

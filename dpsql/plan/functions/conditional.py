@@ -39,7 +39,7 @@ def _derive_coalesce_interval(arguments: tuple[Expr, ...], of: tuple[Interval, .
     return merge_intervals(known) if known else Interval()
 
 
-ENTRIES = (
+CONDITIONALS = (
     Function(
         "case",
         "CASE WHEN p THEN x … ELSE y END",

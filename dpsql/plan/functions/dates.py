@@ -214,7 +214,7 @@ def _find_strptime_format_error(values: tuple[Value, ...]) -> str | None:
     return _find_format_error(values)
 
 
-ENTRIES = (
+DATE_FUNCTIONS = (
     *(_define_part(name, interval) for name, interval in _RULES.items()),
     *map(_define_time_part, ("hour", "minute", "second", "millisecond", "microsecond")),
     *(_define_truncation(unit) for unit in UNITS),

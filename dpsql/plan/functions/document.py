@@ -98,7 +98,7 @@ def render_markdown() -> str:
             "",
             "| written | also | takes | gives | within | why no row fails | example |",
         ]
-        lines += ["|---|---|---|---|---|---|---|", *_render_rows(family.ENTRIES)]
+        lines += ["|---|---|---|---|---|---|---|", *_render_rows(family)]
     return "\n".join(lines) + "\n"
 
 

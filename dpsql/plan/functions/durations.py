@@ -305,7 +305,7 @@ def _define_date_function(
     )
 
 
-ENTRIES = (
+DURATION_FUNCTIONS = (
     *map(_define_difference, UNITS),
     *map(_define_full_difference, UNITS),
     *map(_define_addition, UNITS),

@@ -114,7 +114,7 @@ def _derive_factorial_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) ->
     return round_to_doubles(Interval(math.factorial(low), math.factorial(high)))
 
 
-ENTRIES = (
+INTEGER_FUNCTIONS = (
     Function(
         "quotient_by",
         "x // y",

@@ -177,7 +177,7 @@ def _define_extreme(name: str, interval: IntervalRule, example: str) -> Function
     )
 
 
-ENTRIES = (
+NUMERIC_FUNCTIONS = (
     Function(
         "abs",
         "ABS(x)",

@@ -124,7 +124,7 @@ def _define_connective(name: str, word: str, example: str) -> Function:
     )
 
 
-ENTRIES = (
+OPERATORS = (
     _define_arithmetic("add", "+", _derive_sum_interval, "9"),
     _define_arithmetic("subtract", "-", _derive_difference_interval, "3"),
     _define_arithmetic("multiply", "*", _derive_product_interval, "18"),

@@ -146,7 +146,7 @@ def _define_regex_replacement(name: str, arguments: str, count: int, example: tu
     )
 
 
-ENTRIES = (
+PATTERN_FUNCTIONS = (
     _define_like("like", "LIKE", ("'abc' LIKE 'a%'", "true")),
     _define_like("ilike", "ILIKE", ("'ABC' ILIKE 'a%'", "true")),
     _define_like("glob", "GLOB", ("'abc' GLOB 'a*'", "true")),

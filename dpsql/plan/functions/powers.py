@@ -19,13 +19,11 @@ from dpsql.plan.functions.enclosures import (
     make_double_rule,
     make_increasing_rule,
 )
-from dpsql.plan.functions.signatures import NUMBER, make_fixed_rule
+from dpsql.plan.functions.signatures import GUARDED, NUMBER, ONE_NUMBER, make_fixed_rule
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
 
-_GUARDED = "defined for every DOUBLE, or TRY gives NULL where the engine is set to refuse some"
 _NO_ZERO = "zero gives NULL, and so does TRY where the engine is set to refuse negative numbers"
-_ONE = make_fixed_rule(Type.DOUBLE, NUMBER)
 _TWO = make_fixed_rule(Type.DOUBLE, NUMBER, NUMBER)
 _LEAST_DOUBLE = Fraction(math.ulp(0.0))
 
@@ -93,9 +91,9 @@ def _define_function(
     return Function(
         word.lower(),
         f"{word}(x)",
-        _ONE,
+        ONE_NUMBER,
         f"TRY({word}({of}))",
-        _GUARDED,
+        GUARDED,
         interval=interval,
         names=(word.lower(),),
         example=example,
@@ -108,7 +106,7 @@ def _define_logarithm(
     return Function(
         word.lower(),
         f"{word}(x)",
-        _ONE,
+        ONE_NUMBER,
         f"TRY({word}(NULLIF({{0}}, 0)))",
         _NO_ZERO,
         interval=_make_logarithm_rule(function),
@@ -118,7 +116,7 @@ def _define_logarithm(
     )
 
 
-ENTRIES = (
+POWERS = (
     _define_function(
         "SQRT", make_increasing_rule(math.sqrt, within=Interval(0), slack=Fraction(0)), ("SQRT(2.25)", "1.5")
     ),
@@ -145,7 +143,7 @@ ENTRIES = (
         "POWER(x, y)",
         _TWO,
         "TRY(POWER({0}, {1}))",
-        _GUARDED,
+        GUARDED,
         interval=make_double_rule(_derive_power_interval),
         names=("^", "power", "pow"),
         example=("POWER(2, 10)", "1024.0"),

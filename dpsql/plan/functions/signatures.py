@@ -68,3 +68,9 @@ def format_placeholders(count: int) -> str:
     '{0}, {1}'
     """
     return ", ".join(f"{{{place}}}" for place in range(count))
+
+
+ONE_NUMBER = make_fixed_rule(Type.DOUBLE, NUMBER)
+"""The rule of a function of one number whose result is DOUBLE."""
+GUARDED = "defined for every DOUBLE, or TRY gives NULL where the engine is set to refuse some"
+"""The reason why such a function cannot fail on any row."""

@@ -222,7 +222,7 @@ def _define_overlay(name: str, signature: str, sql: str, example: tuple[str, str
     )
 
 
-ENTRIES = (
+TEXT_FUNCTIONS = (
     _define_text_function(
         "LOWER", ("LOWER('Ab')", "ab"), "lcase", size=_LETTERS, work=growth.make_byte_work_rule(8)
     ),

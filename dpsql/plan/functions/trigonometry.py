@@ -16,12 +16,10 @@ from dpsql.plan.functions.enclosures import (
     make_constant_rule,
     make_increasing_rule,
 )
-from dpsql.plan.functions.signatures import NUMBER, make_fixed_rule
+from dpsql.plan.functions.signatures import GUARDED, NUMBER, ONE_NUMBER, make_fixed_rule
 from dpsql.plan.interval import Interval, find_position
 from dpsql.plan.types import Type
 
-_GUARDED = "defined for every DOUBLE, or TRY gives NULL where the engine is set to refuse some"
-_ONE = make_fixed_rule(Type.DOUBLE, NUMBER)
 _UNIT = Interval(-1, 1)
 _HALF_TURN = expand_interval(Interval(find_position(-math.pi), find_position(math.pi)))
 
@@ -37,20 +35,20 @@ def _derive_cosh_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Inte
     return Interval(low, bound_image(math.cosh, size.high, math.inf)).narrow_to(Interval(1))
 
 
-def _define_function(word: str, interval: IntervalRule, argument: str, value: str) -> Function:
+def _define_angle_function(word: str, interval: IntervalRule, argument: str, value: str) -> Function:
     return Function(
         word.lower(),
         f"{word}(x)",
-        _ONE,
+        ONE_NUMBER,
         f"TRY({word}({{0}}))",
-        _GUARDED,
+        GUARDED,
         interval=interval,
         names=(word.lower(),),
         example=(f"{word}({argument})", value),
     )
 
 
-ENTRIES = (
+TRIGONOMETRY = (
     Function(
         "pi",
         "PI()",
@@ -62,31 +60,31 @@ ENTRIES = (
         names=("pi",),
         example=("PI()", "3.141592653589793"),
     ),
-    _define_function("DEGREES", make_increasing_rule(math.degrees), "0", "0.0"),
-    _define_function("RADIANS", make_increasing_rule(math.radians), "180", "3.141592653589793"),
-    _define_function("SIN", make_constant_rule(_UNIT), "0", "0.0"),
-    _define_function("COS", make_constant_rule(_UNIT), "0", "1.0"),
-    _define_function("TAN", make_constant_rule(Interval()), "0", "0.0"),
-    _define_function("COT", make_constant_rule(Interval()), "0.5", "1.830487721712452"),
-    _define_function("ASIN", make_increasing_rule(math.asin, within=_UNIT), "0", "0.0"),
-    _define_function("ACOS", _make_decreasing_rule(math.acos, _UNIT), "1", "0.0"),
-    _define_function("ATAN", make_increasing_rule(math.atan, onto=_HALF_TURN), "0", "0.0"),
+    _define_angle_function("DEGREES", make_increasing_rule(math.degrees), "0", "0.0"),
+    _define_angle_function("RADIANS", make_increasing_rule(math.radians), "180", "3.141592653589793"),
+    _define_angle_function("SIN", make_constant_rule(_UNIT), "0", "0.0"),
+    _define_angle_function("COS", make_constant_rule(_UNIT), "0", "1.0"),
+    _define_angle_function("TAN", make_constant_rule(Interval()), "0", "0.0"),
+    _define_angle_function("COT", make_constant_rule(Interval()), "0.5", "1.830487721712452"),
+    _define_angle_function("ASIN", make_increasing_rule(math.asin, within=_UNIT), "0", "0.0"),
+    _define_angle_function("ACOS", _make_decreasing_rule(math.acos, _UNIT), "1", "0.0"),
+    _define_angle_function("ATAN", make_increasing_rule(math.atan, onto=_HALF_TURN), "0", "0.0"),
     Function(
         "atan2",
         "ATAN2(y, x)",
         make_fixed_rule(Type.DOUBLE, NUMBER, NUMBER),
         "TRY(ATAN2({0}, {1}))",
-        _GUARDED,
+        GUARDED,
         interval=make_constant_rule(_HALF_TURN),
         names=("atan2",),
         example=("ATAN2(0, 1)", "0.0"),
     ),
-    _define_function("SINH", make_increasing_rule(math.sinh), "0", "0.0"),
-    _define_function("COSH", _derive_cosh_interval, "0", "1.0"),
-    _define_function("TANH", make_increasing_rule(math.tanh, onto=_UNIT), "0", "0.0"),
-    _define_function("ASINH", make_increasing_rule(math.asinh), "0", "0.0"),
-    _define_function(
+    _define_angle_function("SINH", make_increasing_rule(math.sinh), "0", "0.0"),
+    _define_angle_function("COSH", _derive_cosh_interval, "0", "1.0"),
+    _define_angle_function("TANH", make_increasing_rule(math.tanh, onto=_UNIT), "0", "0.0"),
+    _define_angle_function("ASINH", make_increasing_rule(math.asinh), "0", "0.0"),
+    _define_angle_function(
         "ACOSH", make_increasing_rule(math.acosh, within=Interval(1), onto=Interval(0)), "1", "0.0"
     ),
-    _define_function("ATANH", make_increasing_rule(math.atanh, within=_UNIT), "0", "0.0"),
+    _define_angle_function("ATANH", make_increasing_rule(math.atanh, within=_UNIT), "0", "0.0"),
 )

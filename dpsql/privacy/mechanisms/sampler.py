@@ -37,10 +37,10 @@ __all__ = [
 Integers: TypeAlias = NDArray[np.int64] | NDArray[np.object_]
 
 _BLOCK = 1 << 14  # draws made at once: their words stay in the processor's cache
-_WORD = 16  # bits that are first spent on a coin
+_FIRST_BITS = 16  # bits that are first spent on a coin
 _REACH = 12  # exp(-12) < 2**-16: a draw passes 12 scales so rarely that it can be slow
 _NARROW = 56  # digits that leave an int64 room for any number of laps seen in practice
-_MARGIN = 2.0**-40  # see `_compute_acceptance_probabilities`
+_RATIO_MARGIN = 2.0**-40  # see `_compute_acceptance_probabilities`
 _ROOT = 64  # binary digits of a root
 _ROOMY = 1 << 54  # sums of up to 65 magnitudes below it are int64, and so is twice such a sum
 _FLOAT_MIN, _FLOAT_MAX = (
@@ -327,18 +327,20 @@ def _make_coins(scale: Fraction) -> tuple[tuple[Coin, ...], NDArray[np.uint16]]:
         Coin(2**digits / scale),
         Coin(1 / scale, as_odds=True),
     )
-    return coins, np.array([[coin.compute_threshold(_WORD)] for coin in coins], np.uint16)
+    return coins, np.array([[coin.compute_threshold(_FIRST_BITS)] for coin in coins], np.uint16)
 
 
 def _sample_geometric_block(scale: Fraction, size: int, entropy: Entropy) -> Integers:
     """Return `size` draws at once; apart from ties, the number of words drawn depends on the size and the scale only."""
     coins, thresholds = _make_coins(scale)
     count = len(coins) * size
-    words = entropy.draw_words(-(-count * _WORD // 64)).view(np.uint16)[:count].reshape(len(coins), size)
+    words = (
+        entropy.draw_words(-(-count * _FIRST_BITS // 64)).view(np.uint16)[:count].reshape(len(coins), size)
+    )
     heads = words < thresholds
     for tie in np.flatnonzero(words == thresholds):
         row, column = divmod(int(tie), size)
-        heads[row, column] = coins[row].settle_toss(int(words[row, column]), _WORD, entropy)
+        heads[row, column] = coins[row].settle_toss(int(words[row, column]), _FIRST_BITS, entropy)
     *digits, beyond, negative = heads
     magnitude: NDArray[Any] = np.zeros(size, np.int64 if len(digits) <= _NARROW else object)
     for digit in reversed(digits):
@@ -359,14 +361,14 @@ def _accept_proposals(
 ) -> NDArray[np.bool_]:
     """Return which proposals y to keep: each with probability exp(-(|y| - variance/scale)**2 / (2 variance)).
 
-    A uniform word decides in floating point, unless it is within `_MARGIN` of the probability; then a
+    A uniform word decides in floating point, unless it is within `_RATIO_MARGIN` of the probability; then a
     coin carries on from it exactly.
     """
     words = entropy.draw_words(len(proposals))
     if _FLOAT_MIN < variance < _FLOAT_MAX:
         uniform, probability = words * 2.0**-64, _compute_acceptance_probabilities(proposals, variance, scale)
         accepted = uniform < probability
-        doubtful = np.flatnonzero(np.abs(uniform - probability) <= _MARGIN)
+        doubtful = np.flatnonzero(np.abs(uniform - probability) <= _RATIO_MARGIN)
     else:
         accepted = np.zeros(len(proposals), np.bool_)
         doubtful = np.arange(len(proposals))
@@ -379,7 +381,7 @@ def _accept_proposals(
 def _compute_acceptance_probabilities(
     proposals: Integers, variance: Fraction, scale: int
 ) -> NDArray[np.float64]:
-    """Return the probabilities of `_accept_proposals`, off by far less than `_MARGIN`.
+    """Return the probabilities of `_accept_proposals`, off by far less than `_RATIO_MARGIN`.
 
     Let e = 2**-53 and z = (|y| - variance/scale) / sigma. Rounding |y|, variance/scale <= sigma, their
     difference, sigma and the quotient moves z by at most (2 + 5|z|)e, so z*z/2 by at most

@@ -91,7 +91,7 @@ class Grid:
             if sum(map(_count_numbers, known)) != _count_numbers(whole):
                 return None
             rest = compute_complement(whole)
-            classes = tuple(sorted([*known, rest] if rest else known, key=_get_sort_key))
+            classes = tuple(sorted([*known, rest] if rest else known, key=_get_class_sort_key))
             axes.append(Axis(name, classes, (False,) * len(classes)))
         if math.prod(len(axis.classes) for axis in axes) > MOST_CELLS:
             return None
@@ -196,7 +196,9 @@ class Grid:
         """Return the grid as `from_cells` makes it of its cells: the classes of each axis in the order of their lowest numbers."""
         grid = self
         for place, axis in enumerate(self.axes):
-            order = sorted(range(len(axis.classes)), key=lambda number: _get_sort_key(axis.classes[number]))
+            order = sorted(
+                range(len(axis.classes)), key=lambda number: _get_class_sort_key(axis.classes[number])
+            )
             if order == list(range(len(order))):
                 continue
             classes = tuple(axis.classes[number] for number in order)
@@ -327,6 +329,6 @@ def _count_numbers(ranges: Ranges) -> int:
     )
 
 
-def _get_sort_key(ranges: Ranges) -> tuple[int, int, Ranges]:
+def _get_class_sort_key(ranges: Ranges) -> tuple[int, int, Ranges]:
     low, high = ranges[0]
     return (-_BEYOND if low is None else low), (_BEYOND if high is None else high), ()
