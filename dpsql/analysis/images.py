@@ -4,9 +4,9 @@ Claim: the image of an expression contains its value in every row whose columns 
 conditions of the relation are true, and does not depend on private data. It has no value that no such row has, as far as
 the conditions read columns of few values; `Images.undecided_conditions` says whether some condition on such columns was not computed.
 Why: it is computed for each combination of these values, by the SQL that reads the rows, on an engine without data; the
-values follow from the policy and the plan. Every engine computes a function as DuckDB does, but for those that its dialect
-calls `approximate_functions`, and for days beyond the calendar, where others have NULL: conditions with these are not computed. Of a
-condition that reads other columns too, that part is computed which it implies of the column alone.
+values follow from the policy and the plan. Every engine computes a function as DuckDB does, except those that its dialect
+calls `approximate_functions`, and days beyond the calendar, where others have NULL: conditions with these are not computed. If a
+condition reads other columns too, the part that it implies for the column alone is computed.
 Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
 """
 
@@ -346,7 +346,7 @@ def _derive_implied_condition(condition: Expr, wanted: Callable[[Expr], bool]) -
     """Return the part of a condition that follows from the wanted conjuncts; None if nothing follows.
 
     Claim: it is true where the condition is.
-    Why: of an AND each part is true, and of an OR one is; what is not known of a part of an OR leaves all.
+    Why: if an AND is true, each part is, and if an OR is true, one part is; an unknown part of an OR excludes nothing.
     """
     if wanted(condition):
         return condition

@@ -73,8 +73,8 @@ def find_scale(expr: Expr) -> int | None:
 def find_decimal_digits(expr: Expr) -> tuple[int, int] | None:
     """Find the digits of the DECIMAL that a value is in the engine, all of them and those after the point.
 
-    None where it is another type, and where it is DECIMAL by constants alone: `COUNT(*) * 1.5` is a DOUBLE here. Digits of
-    what is computed are 38, of which some may be too many.
+    None where it is another type, and where it is DECIMAL by constants alone: `COUNT(*) * 1.5` is a DOUBLE here. A computed
+    value has 38 digits, of which it may not use all.
     """
     digits = find_scale(expr) if expr.type is Type.DOUBLE else None
     if digits is None:

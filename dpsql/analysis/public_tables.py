@@ -81,8 +81,8 @@ def look_up_values(
 ) -> Domain | None:
     """Return every value of a key over public columns, NULL last; None if it reads others or has more than `most` values.
 
-    Of the rows that private ones can be joined to, or of `all_rows`; on the optional side of a LEFT JOIN also the value
-    of rows without a partner.
+    The values are those of rows that private rows can be joined to, or of `all_rows`; on the optional side of a LEFT JOIN also
+    the value of rows without a partner.
     """
     traced = _trace_key(expr, relation)
     if traced is None:

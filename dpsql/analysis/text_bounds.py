@@ -3,12 +3,12 @@
 Claim: in a statement that `require_bounded_texts` accepts, each text that a row makes has at most `MOST_MADE` bytes, or at
 most `MOST_SHARE` times the bytes of the row's longest stored text and `MOST_MADE` more; all work on the texts of one row is
 at most `MOST_WORK`, and all texts that are made of it together have at most `MOST_TOGETHER` bytes and `MOST_SHARES` times
-those of its stored ones. So no row alone makes an engine fail, which holds a text of 2^30 bytes.
-Why: bounds are carried from each column to what is computed of it, through derived tables, groups, windows, set operations and
+those of its stored ones. So no single row makes an engine fail, since engines hold texts of 2^30 bytes.
+Why: bounds are carried from each column to the expressions over it, through derived tables, groups, windows, set operations and
 joins; a column has the bounds of its item, or of each of several items. An engine may put the item in the place of each reference to a
 column, so that a reference counts as much work as the item; what an operator keeps is computed once more. Stored texts
-are bounded where they are read, in the same expression, so that no optimizer separates the bound from what rests on it.
-Source: Goldberg 1991 has the like for numbers; nothing but the definitions is needed.
+are bounded where they are read, in the same expression, so that no optimizer separates the bound from the expression that depends on it.
+Source: the definitions; Goldberg 1991 does the same for numbers.
 """
 
 from __future__ import annotations

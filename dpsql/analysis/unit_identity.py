@@ -44,7 +44,7 @@ def find_identity(expr: Expr, relation: Relation) -> str | None:
 def find_compared_identity(expr: Expr, relation: Relation) -> str | None:
     """Return the identity that equal values of an expression determine by the column's facts; NULL equals nothing.
 
-    A column of an optional side has none: what is grouped by it has many units' rows under NULL.
+    A column of an optional side has none: a group with the key NULL may have rows of many units.
     """
     if (
         isinstance(expr, Column)

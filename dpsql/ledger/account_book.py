@@ -74,11 +74,11 @@ class AccountBook:
     def is_current(self, connection: Connection, chain: Chain, number: int) -> bool:
         """Return whether the releases that this charge paid for may still be used: no account of it was renewed or reset since.
 
-        Claim: what is drawn from private rows in one period of an account, or between two of its resets, was charged to it there.
-        Why: a charge is followed at once by its releases, which are of the period in which they were charged. Three more draw from
-        what was paid for earlier. A reservation is part of an account's balance, and ends with it (`Balance.move_to_period`, the entry of
-        a reset). A refinement asks here within the transaction of its charge, a stream before each answer. Whatever else is to be held
-        and released later asks here, too.
+        Claim: all noise that is drawn in one period of an account, or between two of its resets, was charged to it there.
+        Why: the releases of a charge follow it at once, in the period in which it was charged. Three features use earlier charges.
+        A reservation is part of an account's balance, and ends with it (`Balance.move_to_period`, the entry of a reset). A refinement
+        calls this within the transaction of its charge, and a stream before each answer. Any other feature that releases later than it
+        charges must call it too.
         """
         now = self.clock()
         for row in iterate_charge_rows(connection, number):

@@ -3,7 +3,7 @@
 Claim: after an amendment, all answers of the account together, including the earlier ones, are (ε, δ)-DP for the amended
 budget, if the owner chose it without regard to answers. If the choice followed from answers, they are so for the
 largest budget that the owner would have chosen after any answers.
-Why: what was spent stays spent, in the measure of the same accountant, and an amendment is refused if the spent amount exceeds
+Why: earlier charges stay, in the measure of the same accountant, and an amendment is refused if the spent amount exceeds
 the new limit. So at each moment the sum of all losses is within the current limit, and the limit of the account is one
 number for all entries, as if it had been so from the start. A filter holds for a limit that is fixed in advance: a limit that
 depends on answers is at most the largest of those that could follow. A smaller budget only refuses more.

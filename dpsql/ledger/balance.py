@@ -35,8 +35,8 @@ class Balance:
     def move_to_period(self, period: str, *, anew: bool = False) -> Balance:
         """Return the balance in a period: a later one begins without spends and reservations; an earlier one changes nothing.
 
-        A reset begins `anew` in any period: after a clock that was ahead, the budget renews again from the present one on. What was
-        charged in the later period is of before the reset.
+        A reset begins `anew` in any period: after a clock that was ahead, the budget renews from the present period on. Charges of the
+        later period count as charges before the reset.
         """
         begins = period > self.period or (anew and period != self.period)
         return replace(self, parts=PartitionCharges(), period=period, reservations={}) if begins else self

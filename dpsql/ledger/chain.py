@@ -1,6 +1,6 @@
 """The hash chain of a ledger's entries: each holds the digest of the one before, so that a change is detected.
 
-Whoever can write the ledger can rebuild the chain from a changed entry on, digests included. Only a `LedgerHead` that is
+A program that can write the ledger can rebuild the chain from a changed entry on, digests included. Only a `LedgerHead` that is
 stored elsewhere, or a key, detects that.
 """
 
@@ -81,8 +81,8 @@ class Chain:
         Why: without the key, all that passes are entries that dpsql wrote, each at its place. An account's last
         entry up to `end` has its largest number, and these add up to the number of `end`, as each entry is of one
         account; an earlier entry of any account instead would make the sum fall short.
-        Without a key this finds what was removed, and what was edited without mending the digests around it. What
-        was mended about each account's last entry is found by `follow_entries` from the start.
+        Without a key this finds removed entries, and edits that leave the digests around them as they were. Only
+        `follow_entries` from the start finds edits whose digests were recomputed around each account's last entry.
 
         Raises IntegrityError (`ledger_tampered`).
         """

@@ -1,13 +1,13 @@
 """Group commit: charges of several threads that wait for the ledger are committed in one transaction.
 
 Claim: each is admitted only if it follows from all that were admitted before it, and its caller goes on only when the
-transaction that holds it is durable: as if each had had a transaction of its own, one after the other. Who is
-interrupted keeps nobody waiting, and is charged once or not at all.
-Why: whoever comes to have the ledger alone takes those that wait, in their order, and each is held against where the
-one before it ends. They are written and committed at once, so that all stay or none; a caller learns of the outcome
-after the commit alone. Where the transaction fails, those that came with it are as if they had not been taken. All of
-that is done by threads which no interrupt reaches, one for each caller: it leads until its caller is served, or finds
-that another has served it.
+transaction that holds it is durable: as if each had had a transaction of its own, one after the other. An interrupted
+caller makes no other caller wait, and is charged once or not at all.
+Why: the thread that gets the ledger's lock takes all pending charges, in their order, and checks each against the balance after
+the one before it. They are written and committed in one transaction, so that all stay or none; a caller learns the outcome
+only after the commit. If the transaction fails, the other charges of the group return to the queue. All of this is done by
+threads that no interrupt reaches, one for each caller: it commits until its caller's charge is done, or finds that another
+thread has committed it.
 Source: Gray, Reuter 1992, "Transaction Processing", Section 9.4.7 (group commit).
 """
 
@@ -27,8 +27,8 @@ from dpsql.ledger.workers import WorkItem, is_worker, submit
 
 # Work that no interrupt reaches: another thread does it while the caller waits.
 #
-# Claim: an interrupt ends the waiting alone. What was begun is finished, so that no lock stays held, no transaction
-# stays open, and a charge is there once or not at all.
+# Claim: an interrupt ends only the waiting. Work that has begun is finished, so that no lock stays held, no transaction
+# stays open, and a charge is stored once or not at all.
 # Why: Python runs signal handlers in the main thread alone, and so raises KeyboardInterrupt there, or whatever else a
 # handler raises. No `try` or `with` is as safe: an interrupt also comes between the statements that release, and within
 # the libraries below.

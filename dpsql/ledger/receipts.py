@@ -3,8 +3,8 @@
 Claim: a field of a receipt that is checked and not named in `unverified_fields` is what dpsql wrote; a receipt that dpsql wrote
 passes.
 Why: fields are compared with the entries that the receipt names, whose digests are checked first. An entry holds all
-that was known before the charge: the query, the plan, the policy, who asked, what was drawn, the noise of the answer,
-what it was made from and the steps before it. A field that no entry determines is named in `unverified_fields`; a field that
+that was known before the charge: the query, the plan, the policy, the analyst, the drawn noise, the noise of the answer,
+the releases that it uses and the steps before it. A field that no entry determines is named in `unverified_fields`; a field that
 dpsql does not write is refused.
 
 Not proved: that the rows which came with the receipt are the answer; that the rest of the ledger is intact, which

@@ -1,6 +1,6 @@
 """Stored releases in the database of a ledger, and the claims to refine them.
 
-Claim: what is replayed or refined is what was released and stored, and each release is refined once.
+Claim: a replayed or refined release is one that was released and stored, and each release is refined once.
 Why: the rows are a hash chain of their own. Each has a digest of all its columns, made with the ledger's key where
 there is one, names the row before and the entry that paid for it by their digests, and each later entry of the ledger
 holds the number and digest of the newest row. So a row that was edited, put in, or taken from another ledger, is an

@@ -211,7 +211,7 @@ def require_derived_rows(connection: Connection, balances: Mapping[AccountKey, B
     """Require that the rows of partitions and reservations are those that follow from the entries, column by column, and no more.
 
     Claim: these two tables say nothing that the chain of entries does not vouch for.
-    Why: each row that the balances have is compared whole with what was written of it, and there is no other row.
+    Why: each row that follows from the balances is compared with the stored row, all columns of it, and there is no other row.
     Raises IntegrityError (`ledger_tampered`).
     """
     for table, columns, what in (

@@ -36,7 +36,7 @@ _VALUES: set[type] = set()
 def compute_canonical_text(part: object) -> str:
     """Compute a text that is the same for equal plans, in this process and every other, and in every version of dpsql.
 
-    Raises TypeError for what has no tag.
+    Raises TypeError for an object without a tag.
     """
     kind = type(part)
     if kind in _VALUES:

@@ -122,10 +122,10 @@ class Literal:
 class ReleasedColumn:
     """A column of the released table, by its name there: public from the release on.
 
-    Beside each aggregate, and each expression over aggregates of one row, there may be the two ends of its 95% confidence
-    interval: `end_of` says of what such a column is an end, and which, "low" or "high". `decimal` are the digits of a value
-    that is DECIMAL in the engine, all of them and those after the point; `float32` says that it is FLOAT. The name alone
-    tells columns apart.
+    Each aggregate, and each expression over aggregates of one row, may have columns with the two ends of its 95% confidence
+    interval: `end_of` names the column whose interval this ends, and the end, "low" or "high". `decimal` has the digits of a value
+    that is DECIMAL in the engine, all of them and those after the point; `float32` says that it is FLOAT. Columns are equal if
+    their names are.
     """
 
     tag: ClassVar[str] = "Released"

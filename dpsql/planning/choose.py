@@ -87,7 +87,7 @@ def choose_plan(
     the expected thresholds. Raises QueryRejected with code "delta_required" if keys are not public and no delta is left
     for partition selection.
 
-    Of a sample of the units, the noise is as `dpsql.planning.sensitivity` allows, and `loss` is charged.
+    For a sample of the units the noise is as `dpsql.planning.sensitivity` allows, and `loss` is charged.
     """
     rate = find_sampling_rate(analysis.release.input)
     if rate is None:

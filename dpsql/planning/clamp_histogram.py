@@ -145,7 +145,7 @@ class ClampedSum(NamedTuple):
 
 
 class ContributionTotals(Protocol):
-    """What is known of the contributions to each group, target by target."""
+    """Totals of the contributions to each group, target by target."""
 
     def compute_weighted_sums(
         self, target: int, chosen: int, within: tuple[int, int], beyond: tuple[int, int]

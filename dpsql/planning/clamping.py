@@ -236,7 +236,7 @@ class Clamp:
         """Return the number of units without which the greatest point is favoured.
 
         The prior odds of the least and the greatest point are their ratio to the `power`: the log of these odds, in steps
-        of the mechanism's rate, is needed besides the `min_support` and what is tolerated.
+        of the mechanism's rate, is needed in addition to the `min_support` and the tolerated units.
         """
         if not self.min_support:
             return 0

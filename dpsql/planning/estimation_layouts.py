@@ -172,7 +172,7 @@ def _build_count_and_total(
 
 
 def _with_units(analysis: Analysis, vectors: Sequence[StatisticVector]) -> Iterator[StatisticVector]:
-    """Yield the vectors, with what they say besides: where one row of a unit counts, as many units as rows do."""
+    """Yield the vectors, with an estimate of the units where one row of a unit counts, so that there are as many units as rows."""
     for vector in vectors:
         yield vector.with_estimate(UNITS, ROWS) if analysis.bound.rows == 1 else vector
 

@@ -10,7 +10,7 @@ of one covariance times v_S n(S less T), n being the number of groups. Effects o
 generalised least squares estimate of each is the mean over these S by inverse variance, and the adjusted components by S are
 the sum over T within S of the estimated effects, each spread evenly over S less T. Whatever the weights of a mean are, as
 long as they add up to one, these tables agree; weights are rounded to a 65,536th part.
-All is computed of what was released, of public keys and of the laws of the noise.
+Everything is computed from released values, public keys and the laws of the noise.
 Source: Rao 1973, "Linear Statistical Inference", section 4a.2 (Gauss, Markov, Aitken); Scheffe 1959, "The Analysis of
 Variance", chapter 4 (effects); Hay, Rastogi, Miklau, Suciu 2010, "Boosting the accuracy of differentially private
 histograms through consistency", Theorem 3 (trees); Dwork, Roth 2014, Proposition 2.1 (post-processing).
@@ -212,14 +212,14 @@ def iterate_subsets(keys: Axes) -> Iterator[Axes]:
 
 
 def _is_additive(analysis: Analysis, vector: StatisticVector) -> bool:
-    """Return whether the components of a total are the sums of those of its parts, for data that keep to what is declared.
+    """Return whether the components of a total are the sums of those of its parts, for data that comply with the policy.
 
     Units add up if each counts in one group. Rows add up if no row is dropped to limit groups, or if all rows of a unit are
     declared to be in one group.
     """
     moments = {moment for component in vector.components for (moment, _), _ in component.combination}
     if not moments:
-        return False  # what was kept for more than is read now does not say what its components are
+        return False  # a vector without combinations does not state what its components count
     bound = analysis.bound
     if Moment.UNITS in moments and bound.groups > 1:
         return False

@@ -122,13 +122,13 @@ def compute_unit_change(
 
 # Amplification: a release from a Poisson sample of the units has a smaller loss, so it needs less noise.
 #
-# Claim: what is (ε0, δ0)-DP on the sample is (ln(1 + q(e^ε0 - 1)), q·δ0)-DP on all units, where one unit is added or removed
+# Claim: a release that is (ε0, δ0)-DP on the sample is (ln(1 + q(e^ε0 - 1)), q·δ0)-DP on all units, where one unit is added or removed
 # and each unit is in the sample with probability q, independently of the others. So it is charged ε if its noise on the sample has
 # ε0 = ln(1 + (e^ε - 1)/q).
-# Why: let P and Q be the laws of the answer with and without the unit, given who else is in the sample. With the unit the answer
+# Why: let P and Q be the laws of the answer with and without the unit, given the other units of the sample. With the unit the answer
 # has the law (1-q)Q + qP, which is between Q/(1 + q(e^ε0 - 1)) and (1 + q(e^ε0 - 1))Q where P is between e^-ε0·Q and e^ε0·Q;
-# what is beyond has probability at most δ0, and the unit is there with probability q. Mixing over the others keeps both. It
-# holds for all that is computed of one sample together: clamps, partition selection, quantiles and sums.
+# the rest has probability at most δ0, and the unit is there with probability q. Mixing over the others keeps both bounds. The
+# claim holds for everything that is computed from one sample together: clamps, partition selection, quantiles and sums.
 # Source: Li, Qardaji, Su 2012, Theorem 1; Balle, Barthe, Gaboardi 2018, Theorem 8.
 
 

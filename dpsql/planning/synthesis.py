@@ -48,7 +48,7 @@ def plan_synthesis(
 ) -> MeasurementPlan:
     """Return the measurement plan of a synthetic histogram, or of a stream, of the groups of a release that counts rows.
 
-    Claim: what is released has the loss of the plan's event.
+    Claim: the release has the loss of the plan's event.
     Why: the histogram is the vector that COUNT(*) by all columns would measure, whose sensitivity is known; see the mechanisms
     in `dpsql.privacy.synthesis`.
     """

@@ -40,7 +40,7 @@ _DEFAULT_SCHEMAS = frozenset({"", "main", "public", "dbo"})
 def parse_metadata(text: str, name: str) -> tuple[Decisions, Mapping[str, TableKeys]]:
     """Return the decisions in the YAML `text` of a file of this name, and the foreign keys in dbt's relationship tests.
 
-    Raises PolicyError (`metadata`) for what is neither dbt's nor SmartNoise's.
+    Raises PolicyError (`metadata`) for a file of neither dbt nor SmartNoise.
     """
     try:
         found = yaml.safe_load(text)

@@ -118,7 +118,7 @@ def _find_schema_problem(name: str, kind: str) -> str | None:
 def list_name_problems(names: Mapping[str, object], kind: str, *, dots: bool) -> list[Problem]:
     """Return the names that cannot be used, and those that differ only by case from an earlier one.
 
-    Of tables and analysts, which have accounts, also those that differ as `normalize_account_name` does not.
+    Tables and analysts have accounts: their names must also differ after `normalize_account_name`.
     """
     problems: list[Problem] = []
     first: dict[str, str] = {}

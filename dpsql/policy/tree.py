@@ -1,7 +1,7 @@
 """YAML text as plain values, with the line and column of every key.
 
 A policy is read strictly: no anchors, aliases, tags, merge keys, repeated keys or second documents, and
-only numbers in plain decimal digits, so that what a person reads is what is meant.
+only numbers in plain decimal digits, so that the policy means what a person reads.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class YamlTree:
 def parse_yaml(text: str, name: str) -> YamlTree:
     """Return the values of the YAML `text`: dict, list, str, bool, None, int, and Decimal for other numbers.
 
-    Raises PolicyError, with the code `yaml`, for what is not YAML or not allowed in a policy.
+    Raises PolicyError, with the code `yaml`, for text that is not YAML, and for YAML that is not allowed in a policy.
     """
     reader = _Reader(text, name)
     try:

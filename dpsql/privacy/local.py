@@ -221,7 +221,7 @@ def joint(
     Claim: each value has no bias, and each interval holds the truth among those who answered with at least that probability.
     Why: both answers of a person are randomized independently, so the product of two estimates from single answers has the mean 1
     where both values are true, and else 0. It is bounded, and the mean of n independent ones is within √(2·V·ln(4/β)/n) +
-    7·R·ln(4/β)/(3(n-1)) of its mean but for a chance of β, V being their sample variance and R their range.
+    7·R·ln(4/β)/(3(n-1)) of its mean except with probability β, V being their sample variance and R their range.
     Source: Maurer, Pontil 2009, "Empirical Bernstein bounds and sample variance penalization", Theorem 4.
 
     Raises:

@@ -1,7 +1,7 @@
 """The aggregates: one file for each idea, and one line in `AGGREGATES`.
 
-An aggregate says which moments of the rows it needs and how it is computed from estimates of them.
-How the moments are measured, and with what noise, is not its business: `analysis.choose` picks.
+An aggregate states which moments of the rows it needs, and how it is computed from estimates of them. `planning.choose`
+decides how the moments are measured, and with which noise.
 """
 
 from __future__ import annotations

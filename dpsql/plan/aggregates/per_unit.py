@@ -28,9 +28,9 @@ class ExactAggregate:
     `result` gives the type for the (first) argument's, or None where it refuses that. `interval` maps the
     argument's interval and the most rows of a group to the value's. `sql` is a template over the
     argument; `is_sum` says that it sums values up, which for real ones takes bounds, and `nullable` that
-    it is NULL where there is no value. `takes_order_value` says that it takes y besides, by which a row is chosen. `keeps_scale`
-    says that of DECIMAL values it is a DECIMAL with as many digits after the point, and `takes_rank` that it takes the share
-    of the values below it, {q} in the template.
+    it is NULL where there is no value. `takes_order_value` says that it takes a second argument y, by which a row is chosen.
+    `keeps_scale` says that its result for DECIMAL values is a DECIMAL with as many digits after the point, and `takes_rank` that
+    it takes the share of the values below it, {q} in the template.
     """
 
     name: str

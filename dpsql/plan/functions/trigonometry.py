@@ -1,6 +1,6 @@
 """Trigonometric and hyperbolic functions.
 
-Outside of their domain these are NULL or not a number, and what is not a number is measured as NULL.
+Outside of their domain these are NULL or NaN, and NaN is measured as NULL.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Privacy events: the releases of a statement, as frozen data that an accountant interprets.
 
-An event says what was released, never what it costs: the cost is the accountant's. The meaning of an
+An event states what was released, not its cost, which the accountant computes. The meaning of an
 event never changes, because ledgers keep events for ever; a new meaning is a new event. Every quantity
 is an exact `Fraction`.
 """
@@ -72,7 +72,7 @@ class Selection:
 class BoundedRange:
     """Choices by exponential mechanisms whose ranges add up to at most `epsilon`.
 
-    Of one choice the privacy losses of all outcomes lie within an interval as long as its range, so it is
+    The privacy losses of all outcomes of a choice lie within an interval as long as its range, so it is
     `epsilon`-DP and (`epsilon`² / 8)-zCDP (Cesar, Rogers 2021, section 3); of several, which one privacy
     unit moves by the parts of a sum, losses add up and squares by no more. Raises LossError unless
     `epsilon` is an exact number above 0.
@@ -125,7 +125,7 @@ class Composed:
 
 Event: TypeAlias = Pure | Gaussian | Selection | BoundedRange | Approximate | Composed
 
-# An event of exact numbers is one line here: its tag in ledgers, and what its fields are called there, in their order.
+# An event of exact numbers is one line here: its tag in ledgers, and the names of its fields there, in their order.
 _KINDS: dict[str, tuple[type[Pure | Gaussian | Selection | BoundedRange | Approximate], tuple[str, ...]]] = {
     "pure": (Pure, ("epsilon",)),
     "gaussian": (Gaussian, ("rho",)),

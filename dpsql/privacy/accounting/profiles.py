@@ -261,7 +261,7 @@ class SampledProfile:
     """The profile of a release from a Poisson sample of the units: each is in the sample with probability `rate`, independently.
 
     Claim: δ(ε) <= rate·δ₀(ε₀) with e^ε = 1 + rate·(e^ε₀ - 1), δ₀ being the profile of the release from all units, for one
-    unit that is added or removed. Whoever sees the release must not see who was in the sample.
+    unit that is added or removed. The release must not reveal which units were in the sample.
     Why: with chance 1 - rate the unit is not in the sample and both outputs have one law; the mixture is convex in both.
     Source: Balle, Barthe, Gaboardi 2018, "Privacy amplification by subsampling", Theorem 8; Li, Qardaji, Su 2012, "On
     sampling, anonymization, and differential privacy", Theorem 1.

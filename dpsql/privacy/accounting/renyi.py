@@ -34,7 +34,7 @@ def fixed_epsilon(events: Iterable[Event], delta: Fraction) -> Fraction:
 
     Claim: releases of these events, which were fixed before the first answer, are (ε, `delta`)-DP together.
     Why: their Rényi divergences of order α add up, and those of an ε-DP release are at most those of randomized
-    response, of which it is a post-processing; a choice of bounded range ε has at most α·ε²/8 besides. At each order
+    response, of which it is a post-processing; a choice of bounded range ε also has at most α·ε²/8. At each order
     α the sum implies an ε, so any order is valid, and the search for the best one may be inexact. δ of the releases
     themselves is taken from `delta`.
     Source: Mironov 2017, "Rényi differential privacy", Proposition 1; Kairouz, Oh, Viswanath 2015, Theorem 2.5

@@ -54,7 +54,7 @@ class Coin:
 def _find_float_threshold(exponent: Fraction, as_odds: bool, bits: int) -> int | None:
     """As `_compute_threshold`, if a float surely decides it; else None. The exponent is above 0.
 
-    Claim: what it returns is floor(p * 2**bits).
+    Claim: the result is floor(p * 2**bits).
     Why: 1 - exp(-x) is below x, and 1/2 - 1/(1 + exp(x)) below x/4, both above 0; where that is less than one unit, the
     threshold is the last number before the whole, or the half. Else rounding x moves p by at most x * exp(-x) * 2**-53, and the functions
     by a few units in the last place: less than 2**-50 together, and `_MARGIN` is 1,000 times as much.

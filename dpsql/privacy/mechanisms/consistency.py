@@ -68,7 +68,7 @@ class ConsistencyNoise(Mechanism):
     def find_sum_bound(self, confidence: float) -> Callable[[Sequence[float]], float]:
         """Return the t with P(|Σ size · draw| <= t) = `confidence` for cells of one group, in steps of the adjusted cells.
 
-        Claim: the bounds are those of the law in which geometric noise is Laplace's, but for a 1,000th part.
+        Claim: the bounds are those of the law in which geometric noise is Laplace's, up to a 1,000th part.
         Why: a sum of independent noises has the product of their characteristic functions, and all of these are real,
         since the laws are symmetric. Half of the longest step is added, because the noise is on a lattice.
         Source: Gil-Pelaez 1951, "Note on the inversion theorem".

@@ -107,7 +107,7 @@ class LInfinityMechanism(Mechanism):
     def find_sum_bound(self, confidence: float) -> Callable[[Sequence[float]], float]:
         """Return a bound on |Σ size · z_i| at a confidence, for coordinates of one vector z and sizes that fall.
 
-        Claim: it holds for the discrete cube, and is as tight as the continuous one's but for a few steps.
+        Claim: it holds for the discrete cube, and is as tight as the continuous one's up to a few steps.
         Why: the radius of the discrete cube is an index of at most k plus k+1 whole parts of exponential
         variables, and a coordinate is within a half of R + 1/2 times a uniform number of [-1, 1]. So |Σ size · z|
         is at most that of the continuous cube plus k+1 steps of each size. It grows with each of the sizes,

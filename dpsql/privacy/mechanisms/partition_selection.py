@@ -26,7 +26,7 @@ class PartitionSelection:
     InternalError unless `epsilon` is a positive Fraction, LossError unless 0 < `delta` < 1.
 
     Claim: where one unit adds itself to n groups or leaves them, the tosses of all groups together are
-    (nε, nδ)-differentially private, and but for an event of probability nδ at most, they are nε-DP. No
+    (nε, nδ)-differentially private: except for an event of probability at most nδ, they are nε-DP. No
     mechanism that is (ε, δ)-DP for one group releases it more often. The law is exact.
     Why: of two outcomes, released and withheld, the first two numbers are the most that (ε, δ) allows to either;
     the other direction holds because p grows. A pair of laws that is (ε, δ)-DP comes of one that tells with

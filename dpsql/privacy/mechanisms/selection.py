@@ -172,7 +172,7 @@ def find_candidate_in_floats(
 ) -> int | None:
     """Return the candidate of all uniform numbers whose first 64 bits are `word`, None where floats do not decide it.
 
-    Claim: what is returned is what exact arithmetic returns.
+    Claim: the result is that of exact arithmetic.
     Why: in double precision an exponent up to 745 is off by less than a part of 2^-50, so its exponential by less than
     2^-40 of itself, a weight by 2^-53, and a sum of n positive terms by n·2^-53: each cumulated weight is known to the
     part `margin`. Beyond that exponent all terms together are less than 2^-80 of the total, as the weight of the least

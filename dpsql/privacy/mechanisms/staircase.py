@@ -135,7 +135,7 @@ class Staircase(Mechanism):
         there on, and of all later rows of `width`, b/(1-b) times as much as the first row. Those of all
         numbers are 2/(1-b) times the first row's, less 1 for zero, which is counted twice. For t < 1
         symmetry gives P(z >= t) = 1 - P(z >= 1-t). A sum of n is >= t only if one term is >= t/n.
-        All terms are positive but for one that is at most half of what it is taken from, so 50 digits leave a
+        All terms are positive except one that is at most half of the term from which it is subtracted, so 50 digits leave a
         relative error far below the 1e-30 put on top, and the next float up is above what is too small for a
         float.
         """

@@ -1,6 +1,6 @@
 """Synthetic rows of many columns, privately: MST, which measures a spanning tree of the pairs of columns.
 
-What is read of private rows are tables of single columns, of pairs and of the workload. The product of all columns, which may
+From private rows it reads tables of single columns, of pairs and of the workload. The product of all columns, which may
 have any number of cells, is formed nowhere.
 """
 

@@ -32,8 +32,8 @@ _CHUNK = 1 << 20
 class RandomizedTable:
     """Each value of each row is the truth with odds `odds` of its column against each other value; rows come in no order.
 
-    Of a column in `rounded` a value, which is a place in steps of equal length, is first rounded at random to one of the two ends, so
-    that the mean stays what it is; then the end is answered.
+    A value of a column in `rounded`, which is a place in steps of equal length, is first rounded at random to one of the two ends, so
+    that the mean does not change; then the end is answered.
 
     The number of rows has noise by `count`: where it is more than there are, rows with values at random are put in, where it is less,
     rows at random are left out.

@@ -70,7 +70,7 @@ class WeightsStream:
     Claim: with l1 the sensitivity of the histogram, the loss is that of `start`, and `updates` times that of `test` for l1 and
     that of `count` for one number of sensitivity l1, however many queries are asked.
     Why: the mistake of the hypothesis in a query is a whole number that one unit changes by at most l1. Answers from the
-    hypothesis follow from what was released; that it was not called wrong, and the first time that it is, is what `test`
+    hypothesis follow from released values; that it was not called wrong, and the first time that it is, is what `test`
     releases. A query in which it is wrong is counted with noise of its own, and `test` begins anew.
     Source: Hardt, Rothblum 2010, "A multiplicative weights mechanism for privacy-preserving data analysis"; Dwork, Roth 2014,
     section 4.2; Lyu, Su, Li 2017.

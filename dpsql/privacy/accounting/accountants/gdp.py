@@ -45,7 +45,7 @@ class GdpAccountant:
     **Why.** A release that is μ-GDP is a post-processing of N(0, 1) on one of two neighbors and of N(μ, 1)
     on the other (Blackwell), which is to watch a Brownian motion without or with drift 1 for the time μ². So
     a transcript is a post-processing of one motion, watched for Σμ² in all, however the times are chosen, and
-    for at most μ*². A selection is (0, δ)-DP: but for a chance of δ, on neighbors alike, its outcome has the
+    for at most μ*². A selection is (0, δ)-DP: except with probability δ, on both neighbors, its outcome has the
     same law; by the union bound along each transcript these chances add at most Σδ to the whole's delta.
 
     **Source.** Smith, Thakurta 2022, "Fully Adaptive Composition for Gaussian Differential Privacy",

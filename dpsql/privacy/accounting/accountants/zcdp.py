@@ -48,7 +48,7 @@ class ZcdpAccountant:
     **Source.** Whitehouse, Ramdas, Rogers, Wu 2023 (the filter for approximate zCDP); Steinke 2024,
     "Sharp RDP & zCDP from Pure DP", Theorem 4 (randomized response is the worst case); Canonne, Kamath,
     Steinke 2020, Corollary 13 (conversion); Cesar, Rogers 2021, section 3 (bounded range); Murtagh,
-    Vadhan 2018, Lemma 3.7 (an (ε, δ)-DP release is an ε-DP one but for a chance of δ).
+    Vadhan 2018, Lemma 3.7 (an (ε, δ)-DP release is an ε-DP one except with probability δ).
 
     >>> accountant = ZcdpAccountant()
     >>> compute_limit = accountant.compute_limit(Fraction(3), Fraction(1, 10**6), selection=Fraction(0))
