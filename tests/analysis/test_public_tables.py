@@ -201,7 +201,7 @@ def test_tables_are_joined_where_they_repeat_rows_least(connection: Connection, 
 
 
 @pytest.mark.parametrize("sql", UNBOUNDED)
-def test_what_has_no_bounds_is_refused(connection: Connection, sql: str) -> None:
+def test_columns_without_public_bounds_are_refused(connection: Connection, sql: str) -> None:
     """Private columns, numbers that are none, and tables that hold nothing give no bounds."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         prepare(connection, sql)

@@ -137,7 +137,7 @@ def test_a_query_may_only_lower_the_bound() -> None:
     assert bound(sql, max_groups=2, rows=20, groups=3).groups == 2
 
 
-def test_what_is_released_within_a_joined_table_leaves_its_rows_as_many() -> None:
+def test_a_per_unit_choice_does_not_change_the_bound_of_a_join() -> None:
     """Rows of a unit that are joined to others of it multiply, whether or not an answer chose among them."""
     for chosen in ("", " WHERE k IN (SELECT k FROM t GROUP BY k)"):
         sql = f"SELECT COUNT(*) FROM t JOIN (SELECT u, x FROM t{chosen}) AS d ON t.u = d.u"

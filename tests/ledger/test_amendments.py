@@ -99,7 +99,9 @@ def test_a_lowered_budget(target: str) -> None:
         (pure(2), " ", "amend_reason"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, budget: Budget, reason: str, code: str) -> None:
+def test_an_amendment_needs_a_reason_the_same_measure_and_a_new_budget(
+    tmp_path: Path, budget: Budget, reason: str, code: str
+) -> None:
     """Another measure, other periods, nothing new, no reason; and accounts that are not there."""
     with closing(open_ledger(tmp_path / "a.ledger", BOTH)) as ledger:
         with pytest.raises(ProgrammingError) as caught:
@@ -115,7 +117,7 @@ def test_what_is_refused(tmp_path: Path, budget: Budget, reason: str, code: str)
             ledger.amend({AccountKey("wages"): ONE}, by="owner", reason="why not")
 
 
-def test_whoever_has_it_open_must_open_it_again(target: str) -> None:
+def test_open_ledgers_refuse_to_charge_after_an_amendment(target: str) -> None:
     """A process with the former policy neither charges, nor reads what is left, nor releases anything more."""
     uses: list[Callable[[Ledger], object]] = [
         lambda ledger: charge(ledger, "1/8"),

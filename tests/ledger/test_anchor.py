@@ -130,7 +130,7 @@ def test_a_missing_anchor_is_no_new_one(ledger: Ledger, path: Path, anchor: Path
 
 
 @pytest.mark.parametrize("content", [b"", b"1\n", b"\xff" * 70, b"0" * 10**6, b"SQLite format 3\0"])
-def test_what_is_no_anchor_is_left_alone(path: Path, anchor: Path, content: bytes) -> None:
+def test_another_file_is_refused_as_an_anchor_and_kept(path: Path, anchor: Path, content: bytes) -> None:
     """A file of something else is refused, kept as it is, and no ledger is made beside it."""
     anchor.write_bytes(content)
     assert refused(path, anchor).code == "anchor_text"

@@ -96,7 +96,7 @@ CHANGES: dict[str, Callable[[Lines], Lines]] = {
 
 
 @pytest.mark.parametrize("change", [*CHANGES, "the end of another log"])
-def test_what_was_changed_is_found(tmp_path: Path, change: str) -> None:
+def test_a_changed_line_is_found(tmp_path: Path, change: str) -> None:
     path = tmp_path / "server.audit"
     lines = made(path)
     if change in CHANGES:
@@ -107,7 +107,7 @@ def test_what_was_changed_is_found(tmp_path: Path, change: str) -> None:
     assert code(lambda: verify_log(path, KEY)) == "audit_tampered"
 
 
-def test_a_chain_that_is_mended_without_a_key_shows_beside_a_head(tmp_path: Path) -> None:
+def test_a_chain_rebuilt_without_a_key_is_found_by_a_head(tmp_path: Path) -> None:
     """As of a ledger: who can write a log without a key can write another one."""
     path = tmp_path / "server.audit"
     lines = made(path, None)
@@ -120,7 +120,7 @@ def test_a_chain_that_is_mended_without_a_key_shows_beside_a_head(tmp_path: Path
     assert code(lambda: verify_log(path, None, kept)) == "audit_rolled_back"
 
 
-def test_a_log_that_is_cut_at_its_end_is_found_beside_its_anchor(tmp_path: Path) -> None:
+def test_a_truncated_log_is_found_by_its_anchor(tmp_path: Path) -> None:
     path, anchor = tmp_path / "server.audit", tmp_path / "anchor"
     log = AuditLog.open(path, KEY, anchor)
     for _ in range(4):
@@ -263,7 +263,7 @@ def test_after_a_failed_synchronisation_nothing_is_taken(
     log.close()
 
 
-def test_what_the_log_states_of_a_ledger_is_held_against_it(tmp_path: Path) -> None:
+def test_the_log_is_compared_with_its_ledger(tmp_path: Path) -> None:
     path = tmp_path / "server.audit"
     log = AuditLog.open(path, KEY)
     rows = [{"id": number, "digest": f"{number}" * 64, "charge": 2, "analyst": "ana"} for number in (1, 2, 3)]

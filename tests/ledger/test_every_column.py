@@ -155,7 +155,7 @@ def test_every_value_of_every_table_is_under_the_chain(tmp_path: Path, key: byte
     ],
 )
 @pytest.mark.parametrize("key", [None, KEY], ids=["without a key", "with a key"])
-def test_what_is_kept_beside_the_entries_is_checked_on_opening(
+def test_tables_derived_from_entries_are_checked_on_opening(
     tmp_path: Path, edit: str, key: bytes | None
 ) -> None:
     path = tmp_path / "a.ledger"

@@ -101,7 +101,7 @@ def test_one_commit_for_all_who_wait_and_nobody_goes_on_before_it(ledger: SqlLed
     assert ledger.verify().entries == CROWD
 
 
-def test_each_is_held_against_those_before_it(ledger: SqlLedger) -> None:
+def test_a_charge_of_a_group_is_checked_against_those_before_it(ledger: SqlLedger) -> None:
     """Of eight who each ask for a quarter, four get it."""
     found = together(ledger, lambda: charge(ledger, Fraction(1, 4)))
     assert sum(isinstance(each, BudgetExhausted) for each in found) == CROWD - 4
@@ -153,7 +153,7 @@ def test_a_commit_whose_answer_is_lost_is_looked_up_for_all(
 
 
 @pytest.mark.parametrize("landed", [True, False])
-def test_who_fails_just_after_the_commit_charges_nobody_twice(
+def test_a_failure_after_the_commit_charges_nobody_twice(
     ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch, *, landed: bool
 ) -> None:
     """Where no memory is left for the last step of a commit, those who came with it are there once or told that not."""
@@ -173,7 +173,7 @@ def test_slices_and_charges_in_one_commit(ledger: SqlLedger) -> None:
     assert ledger.verify().entries == 2
 
 
-def test_who_was_interrupted_as_it_waited_is_not_charged(ledger: SqlLedger) -> None:
+def test_an_interrupted_waiting_charge_is_not_committed(ledger: SqlLedger) -> None:
     """And does not keep the others waiting."""
     waiting = PendingCharge(lambda: pytest.fail("nobody waits for this"))
     waiting.abandoned = True

@@ -82,7 +82,7 @@ def test_many_uses_open_one_connection(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("said", [True, False], ids=["closed", "forgotten"])
-def test_nothing_is_open_after_the_end(tmp_path: Path, *, said: bool) -> None:
+def test_a_closed_ledger_leaves_no_open_file(tmp_path: Path, *, said: bool) -> None:
     """Closed, or dropped without a word, a ledger leaves no open file, and everything in the file itself."""
     path = tmp_path / "a.ledger"
     ledger = open_ledger(path, BUDGETS)

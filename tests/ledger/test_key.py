@@ -60,7 +60,7 @@ def refused(path: Path, key: bytes | None) -> Error:
     return caught.value
 
 
-def test_it_opens_with_its_key_alone(path: Path, tmp_path: Path) -> None:
+def test_a_ledger_opens_only_with_its_own_key(path: Path, tmp_path: Path) -> None:
     """No key, another key, and a key for a ledger without one are told apart, and none is shown."""
     with closing(open_ledger(path, BUDGETS, key=KEY)) as ledger:
         assert ledger.verify().entries == 6
@@ -86,7 +86,7 @@ def test_a_key_is_a_file_or_bytes(path: Path, tmp_path: Path) -> None:
         assert caught.value.code == "ledger_key"
 
 
-def test_who_lacks_the_key_cannot_make_it_plain(path: Path) -> None:
+def test_a_ledger_rebuilt_without_the_key_is_refused(path: Path) -> None:
     """Rebuilt as a ledger without a key, or under another, it does not open for one who has the key."""
     plain = "UPDATE meta SET value = 'sha256' WHERE key = 'digests'; UPDATE entries SET loss = '0', spent_loss = '0'"
     edit(path, plain, seal=KeyedDigest())

@@ -97,7 +97,7 @@ def test_over_budget_nothing_is_written(ledger: Ledger) -> None:
     assert (ledger.list_states(), ledger.list_entries()) == before
 
 
-def test_what_is_said_to_be_left_can_be_spent(ledger: Ledger) -> None:
+def test_the_remaining_epsilon_can_be_spent_exactly_once(ledger: Ledger) -> None:
     """The remaining ε fits exactly once; then the next release, however small, is refused."""
     for table in BUDGETS:
         left = ledger.get_state(table).remaining_epsilon
@@ -167,7 +167,7 @@ def test_wrong_charges_are_refused_before_the_budget(ledger: Ledger) -> None:
     assert ledger.list_entries() == ()
 
 
-def test_a_closed_ledger_says_so(ledger: Ledger) -> None:
+def test_a_closed_ledger_raises_interface_error(ledger: Ledger) -> None:
     """Closing twice is fine; using what is closed is an InterfaceError."""
     ledger.close()
     ledger.close()

@@ -150,7 +150,7 @@ def test_paths_are_taken_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list((tmp_path / "else").iterdir()) == []
 
 
-def test_what_is_no_ledger_is_left_alone(tmp_path: Path) -> None:
+def test_other_files_are_refused_and_keep_their_bytes(tmp_path: Path) -> None:
     """A text file and another database are refused by name and keep their bytes."""
     text, other, near = tmp_path / "notes.txt", tmp_path / "other.db", tmp_path / "near.db"
     text.write_text("not a database, but long enough to be read as a header of one\n" * 20)

@@ -87,7 +87,7 @@ def test_disjoint_parts_cost_as_much_as_one(kept: str) -> None:
         ]  # fmt: skip
 
 
-def test_what_is_kept_of_parts_is_bounded(kept: str) -> None:
+def test_few_rows_of_partitions_are_stored(kept: str) -> None:
     """After forty charges to skew boxes few rows are kept, of which a whole charge changes none but its own."""
     rng = random.Random(1)
     with closing(open_ledger(kept, BUDGETS)) as ledger:

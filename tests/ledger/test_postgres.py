@@ -274,7 +274,7 @@ def test_an_anchor_and_a_key_hold_here_too(postgres_url: str, tmp_path: Path) ->
     )
 
 
-def test_what_is_no_ledger_is_left_alone(postgres_url: str) -> None:
+def test_a_schema_with_other_tables_is_refused(postgres_url: str) -> None:
     """A schema with somebody's tables is refused, and nothing is made in it."""
     execute(postgres_url, "CREATE TABLE meta (key text, value text)")
     assert refused(lambda: open_ledger(postgres_url, BUDGETS)).code == "not_a_ledger"

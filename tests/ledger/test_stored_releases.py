@@ -33,7 +33,7 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
         yield opened
 
 
-def test_what_is_kept_is_found_by_its_statistic(ledger: Ledger) -> None:
+def test_stored_releases_are_found_by_their_statistic(ledger: Ledger) -> None:
     """Oldest first, with its entry; of another statistic nothing."""
     charge(ledger)
     ledger.store_releases([A, OTHER], charge(ledger))
@@ -87,7 +87,7 @@ def test_a_release_is_refined_once(ledger: Ledger) -> None:
     charge(ledger, refines=(2, 3))
 
 
-def test_a_refinement_that_was_released_says_so_itself(ledger: Ledger) -> None:
+def test_a_stored_refinement_names_its_base(ledger: Ledger) -> None:
     """Where its charge claimed nothing, too, it is the only one."""
     ledger.store_releases([A], charge(ledger))
     ledger.store_releases([NewRelease("s", "c", "{4}", refines=1)], charge(ledger))
@@ -121,7 +121,7 @@ def test_deleted_claims_are_missed_where_they_are_used(tmp_path: Path) -> None:
         charge(ledger)
 
 
-def test_what_is_not_charged_refines_nothing(ledger: Ledger) -> None:
+def test_a_refused_charge_claims_no_release(ledger: Ledger) -> None:
     """Where the budget does not suffice, the release may still be refined."""
     ledger.store_releases([A], charge(ledger))
     with pytest.raises(BudgetExhausted):
@@ -189,7 +189,7 @@ def test_one_measurement_is_found_alone(ledger: Ledger) -> None:
     assert ledger.list_stored_releases("t", "b") == ()
 
 
-def test_what_is_stored_once_is_not_stored_again(ledger: Ledger) -> None:
+def test_a_release_stored_once_is_not_stored_again(ledger: Ledger) -> None:
     """A release of the same statistic and measurement is left out, within a call and after it; others are not."""
     once = [NewRelease("rows", name, "{}", once=True) for name in ("x", "y", "x")]
     ledger.store_releases(once, charge(ledger))

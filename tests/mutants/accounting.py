@@ -67,7 +67,7 @@ FAULTS = (
         "lost = (1 - (at - epsilon).exp()) / (1 + (-epsilon).exp())",
         "lost = (1 - (epsilon - at).exp()) / (1 + (-epsilon).exp())",
         "a condition is said to imply a stronger one",
-        "tests/privacy/accounting/test_profiles.py::test_what_a_point_implies_is_the_leaking_response",
+        "tests/privacy/accounting/test_profiles.py::test_one_point_implies_the_profile_of_the_leaking_response",
     ),
     Fault(
         "grid-taken-for-the-line",

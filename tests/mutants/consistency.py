@@ -5,7 +5,7 @@ from __future__ import annotations
 from .fault import Fault
 
 _TEST = "tests/planning/test_hierarchy.py"
-_LEFT = f"{_TEST}::test_what_is_no_sum_of_its_parts_is_left"
+_LEFT = f"{_TEST}::test_totals_that_are_not_additive_are_not_adjusted"
 _SEEN = "tests/api/test_agreement.py"
 
 FAULTS = (
@@ -15,7 +15,7 @@ FAULTS = (
         "1 / (self.compute_variance(member) * self.count_groups(member.keys - effect))",
         "1 / self.compute_variance(member)",
         "a sum of many noisy parts counts as much as a total, and the estimate is worse than need be",
-        f"{_TEST}::test_it_is_generalised_least_squares",
+        f"{_TEST}::test_adjusted_cells_are_the_generalised_least_squares_estimate",
     ),
     Fault(
         "weights-that-leave-something",
@@ -23,7 +23,7 @@ FAULTS = (
         "parts[precise.index(max(precise))] += WEIGHTS - sum(parts)",
         "",
         "weights that were rounded do not add up to one, and estimates are off",
-        f"{_TEST}::test_nothing_gets_worse",
+        f"{_TEST}::test_adjusting_increases_no_variance",
     ),
     Fault(
         "noise-of-few-of-the-parts",
@@ -145,7 +145,7 @@ FAULTS = (
         "rest + sum(part.get_residual(cell) for part in left)",
         "rest",
         "what rounding leaves over piles up in totals by other keys",
-        f"{_TEST}::test_what_is_left_over_does_not_pile_up",
+        f"{_TEST}::test_rounding_of_adjusted_cells_does_not_add_up",
     ),
     Fault(
         "kept-as-it-agrees",

@@ -42,7 +42,7 @@ FAULTS = (
         "(before.budget.accountant, before.budget.renewal) != (after.budget.accountant, after.budget.renewal)",
         "before is None",
         "what was spent in one measure is held against a limit in another",
-        f"{_AMENDED}::test_what_is_refused",
+        f"{_AMENDED}::test_an_amendment_needs_a_reason_the_same_measure_and_a_new_budget",
     ),
     Fault(
         "former-policy-charges-on",
@@ -170,7 +170,7 @@ FAULTS = (
         "grid.sort_classes() if cells else None",
         "grid if cells else None",
         "a process that opens the ledger anew follows other cells than the one that wrote them, and takes it for changed",
-        "tests/privacy/accounting/test_partitions.py::test_what_is_stored_goes_on_as_what_is_remembered",
+        "tests/privacy/accounting/test_partitions.py::test_stored_cells_continue_as_the_grid_in_memory",
     ),
     Fault(
         "unchanged-cells-deleted",
@@ -218,7 +218,7 @@ FAULTS = (
         "other is not mine and not other.done",
         "other is not mine",
         "those who were committed with one that failed after it are charged twice",
-        f"{_GROUP}::test_who_fails_just_after_the_commit_charges_nobody_twice",
+        f"{_GROUP}::test_a_failure_after_the_commit_charges_nobody_twice",
     ),
     Fault(
         "limit-of-either-kind-suffices",
@@ -434,7 +434,7 @@ FAULTS = (
         "given and not keyed",
         "given is None",
         "a ledger that was rebuilt without the key passes for the owner's",
-        "tests/ledger/test_key.py::test_it_opens_with_its_key_alone",
+        "tests/ledger/test_key.py::test_a_ledger_opens_only_with_its_own_key",
     ),
     Fault(
         "key-not-used",
@@ -498,7 +498,7 @@ FAULTS = (
         "journal.follow_rows(each.rows)",
         "journal.chain.follow_entries(each.rows, journal.digests, journal.budgets.find_budget_digest)",
         "charges that wait together are each held against what was there before all of them",
-        f"{_GROUP}::test_each_is_held_against_those_before_it",
+        f"{_GROUP}::test_a_charge_of_a_group_is_checked_against_those_before_it",
     ),
     Fault(
         "lost-groups-charged-again",

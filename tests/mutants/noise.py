@@ -288,7 +288,7 @@ FAULTS = (
         "clear_cache()",
         "pass",
         "how far exact values lie apart stays in memory after the answer",
-        "tests/privacy/mechanisms/test_memo.py::test_nothing_is_remembered_after_a_release[selection]",
+        "tests/privacy/mechanisms/test_memo.py::test_caches_are_empty_after_a_release[selection]",
     ),
     Fault(
         "ties-of-refined-noise-left-to-the-first-bits",

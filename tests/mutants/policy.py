@@ -21,7 +21,7 @@ FAULTS = (
         "math.floor(low) + 1 if above else math.ceil(low)",
         "math.floor(low) + 1",
         "a CHECK of at least 0 is read as above 0",
-        "tests/policy/test_check_constraints.py::test_what_is_read_holds_for_each_value_that_the_engine_admits",
+        "tests/policy/test_check_constraints.py::test_constraints_hold_for_each_value_that_the_engine_admits",
     ),
     Fault(
         "checked-alternatives-required",
@@ -29,7 +29,7 @@ FAULTS = (
         "yield tokens",
         'yield from map(_strip_parentheses, _split_at_word(tokens, "or"))',
         "each alternative of a CHECK with OR is read as required",
-        "tests/policy/test_check_constraints.py::test_what_is_read_holds_for_each_value_that_the_engine_admits",
+        "tests/policy/test_check_constraints.py::test_constraints_hold_for_each_value_that_the_engine_admits",
     ),
     Fault(
         "checked-or-read-after-and",

@@ -138,7 +138,7 @@ FAULTS = (
         """,
         "not paid or not claims.entries.keys().isdisjoint(bases)",
         "two refinements of one release cost more than is charged",
-        f"{_KEPT}::test_a_refinement_that_was_released_says_so_itself",
+        f"{_KEPT}::test_a_stored_refinement_names_its_base",
     ),
     Fault(
         "refined-without-a-claim",

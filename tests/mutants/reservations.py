@@ -113,7 +113,7 @@ FAULTS = (
         "found ^ expected",
         "expected - found",
         "what somebody puts into the tables beside the entries passes",
-        f"{_LAW}::test_what_is_kept_beside_the_entries_is_checked_on_opening[without a key-INSERT INTO slices VALUES ('others', 'eve', 3, 'a body')]",
+        f"{_LAW}::test_tables_derived_from_entries_are_checked_on_opening[without a key-INSERT INTO slices VALUES ('others', 'eve', 3, 'a body')]",
     ),
     Fault(
         "partitions-compared-in-part",
@@ -121,7 +121,7 @@ FAULTS = (
         "{tuple(row) for row in connection.execute(select(table))}",
         "{row for row in expected if any(row[-3:] == tuple(each)[-3:] for each in connection.execute(select(table)))}",
         "an edit of a partition's period, account or digest passes",
-        f"{_LAW}::test_what_is_kept_beside_the_entries_is_checked_on_opening[with a key-UPDATE parts SET period = 'x']",
+        f"{_LAW}::test_tables_derived_from_entries_are_checked_on_opening[with a key-UPDATE parts SET period = 'x']",
     ),
     Fault(
         "tables-not-checked-on-opening",
@@ -129,7 +129,7 @@ FAULTS = (
         "require_derived_rows(connection, journal.chain.balances)",
         "",
         "a ledger whose partitions were edited goes on until somebody verifies it",
-        f"{_LAW}::test_what_is_kept_beside_the_entries_is_checked_on_opening[without a key-UPDATE parts SET period = 'x']",
+        f"{_LAW}::test_tables_derived_from_entries_are_checked_on_opening[without a key-UPDATE parts SET period = 'x']",
     ),
     Fault(
         "queries-beside-the-slice",

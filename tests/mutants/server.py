@@ -229,7 +229,7 @@ FAULTS = (
         "row['previous'] != (before.digest if before.entries else FIRST_PREVIOUS)",
         "False",
         "a part of one log passes as the continuation of another under the same key",
-        "tests/ledger/test_audit_log.py::test_what_was_changed_is_found",
+        "tests/ledger/test_audit_log.py::test_a_changed_line_is_found",
     ),
     Fault(
         "audit-line-not-checked",
@@ -237,7 +237,7 @@ FAULTS = (
         "not digests.is_intact(row)",
         "False",
         "an event that was edited passes",
-        "tests/ledger/test_audit_log.py::test_what_was_changed_is_found",
+        "tests/ledger/test_audit_log.py::test_a_changed_line_is_found",
     ),
     Fault(
         "audit-not-durable",

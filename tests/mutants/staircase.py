@@ -91,7 +91,7 @@ FAULTS = (
         "vector.joint or len(vector.components) != 1 or (vector.counts_distinct_values and grouped)",
         "vector.joint or len(vector.components) != 1",
         "values of a person that lie in several groups are charged for one",
-        "tests/planning/test_staircase.py::test_it_is_left_where_no_move_is_proved_or_none_is_long",
+        "tests/planning/test_staircase.py::test_staircase_is_not_chosen_without_a_long_proved_move",
     ),
     Fault(
         "stairs-of-values-verified-as-of-rows",
@@ -115,7 +115,7 @@ FAULTS = (
         "vector.joint or len(vector.components) != 1 or (vector.counts_distinct_values and grouped)",
         "vector.joint or (vector.counts_distinct_values and grouped)",
         "cells that share what a row moves are each within a stair, and each cost one",
-        "tests/planning/test_staircase.py::test_it_is_left_where_no_move_is_proved_or_none_is_long",
+        "tests/planning/test_staircase.py::test_staircase_is_not_chosen_without_a_long_proved_move",
     ),
     Fault(
         "stairs-of-an-old-clamp",
@@ -147,6 +147,6 @@ FAULTS = (
         "not loss.refinable or analysis.selects_keys or _list_requested_quantiles(analysis)",
         "loss.epsilon",
         "what is asked again with less noise is charged whole",
-        "tests/planning/test_staircase.py::test_what_may_be_refined_has_geometric_noise",
+        "tests/planning/test_staircase.py::test_refinable_releases_have_geometric_noise",
     ),
 )

@@ -27,7 +27,7 @@ FAULTS = (
         "'where' in place",
         "'when' in place",
         "a test of some rows lists the values of all",
-        "tests/policy/test_metadata.py::test_what_dbt_says_is_decided",
+        "tests/policy/test_metadata.py::test_dbt_metadata_decides_units_bounds_and_values",
     ),
     Fault(
         "changed-data-unnoticed",

@@ -193,7 +193,7 @@ FAULTS = (
         "self._busy or not self.updates_left",
         "self._busy",
         "a stream goes on when its updates are used up",
-        f"{_STREAM}::test_it_ends_when_its_updates_are_used_up",
+        f"{_STREAM}::test_a_stream_ends_when_its_updates_are_used",
     ),
     Fault(
         "streams-that-go-on-after-an-interrupt",

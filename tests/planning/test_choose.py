@@ -43,7 +43,7 @@ def blocks(sql: str, **rules: object) -> list[str]:
         ("SUM(2), COUNT(*)", None),
     ],
 )
-def test_what_is_measured(aggregates: str, expected: list[str] | None) -> None:
+def test_aggregates_of_one_expression_share_a_vector(aggregates: str, expected: list[str] | None) -> None:
     """Aggregates of one expression share one block, and so the whole loss."""
     found = blocks(f"SELECT {aggregates} FROM t")
     assert found == expected or (expected is None and len(found) <= 2)
@@ -59,7 +59,7 @@ def test_what_is_measured(aggregates: str, expected: list[str] | None) -> None:
         ("SUM(x - 1.5), SUM(i - 2.5)", ["joint: total of x0, total of x1"]),
     ],
 )
-def test_what_a_cube_measures(aggregates: str, expected: list[str]) -> None:
+def test_joint_vectors_measure_sums_about_their_middle(aggregates: str, expected: list[str]) -> None:
     """Sums are taken about their middle if that is another place than zero; values are counted apart."""
     assert blocks(f"SELECT {aggregates} FROM t", accountant="pure") == expected
 
@@ -101,7 +101,9 @@ def test_rows_that_units_have_less_count_the_units(
         ("AVG(x), AVG(i), COUNT(*)", 2, "joint: rows, x0 about its middle, x1 about its middle"),
     ],
 )
-def test_what_follows_is_not_measured_again(aggregates: str, rows: int, expected: str) -> None:
+def test_statistics_that_follow_from_others_are_not_measured(
+    aggregates: str, rows: int, expected: str
+) -> None:
     """Values that are never NULL are as many as the rows, and so are the units where each has one row."""
     rules = policy(rows=rows, accountant="pure")
     for column in ("x", "i"):
@@ -218,7 +220,7 @@ def test_candidates_are_compared_by_what_clamps_cut_too(rows: int) -> None:
     ],
 )
 @pytest.mark.parametrize("rows", [2, 40])
-def test_of_carriers_that_are_alike_one_is_as_good(
+def test_trying_one_of_equal_carriers_misses_no_plan(
     aggregates: str, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No plan is missed where one measure alone of those that are alike is tried as the carrier of COUNT(*)."""
@@ -293,7 +295,7 @@ def test_a_minimum_of_units_moves_the_tosses() -> None:
     assert chosen.median_units == chosen.mechanism.compute_median_units() + 9
 
 
-def test_an_aggregate_beside_the_keys_is_noised() -> None:
+def test_a_threshold_on_a_released_count_takes_no_loss() -> None:
     """Where a count is released anyway, its threshold takes no loss of its own."""
     plan = World(policy(domain=False, accountant="pure")).prepare("SELECT k, COUNT(*) FROM t GROUP BY k").plan
     assert isinstance(plan.selection, Threshold)

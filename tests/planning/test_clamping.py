@@ -316,7 +316,7 @@ def test_the_threshold_follows_the_groups_that_are_chosen() -> None:
     assert 5 * thresholds[0] < thresholds[-1]
 
 
-def test_nothing_is_learnt_where_an_accuracy_is_asked_for() -> None:
+def test_no_clamp_is_selected_for_a_target_error() -> None:
     """An error that is to be kept hangs on nothing that the data decides."""
     with study() as connection:
         explained = connection.explain("SELECT SUM(y) FROM t", target_error=10_000)
@@ -411,7 +411,7 @@ def test_a_replayed_release_says_the_same_of_its_clamps() -> None:
 
 @every_accountant
 @pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(4)], ids=str)
-def test_what_is_cut_is_little_beside_the_noise(accountant: str, epsilon: Fraction) -> None:
+def test_clamps_cut_off_less_than_the_noise(accountant: str, epsilon: Fraction) -> None:
     """Of units whose totals have a long tail: in each group what is lost is less than the noise, but for chance."""
     totals = sorted(int(20 * (5000 / rank) ** 0.5) for rank in range(1, 5001))
     plan = planned("SELECT k, SUM(y) FROM t GROUP BY k", accountant=accountant, epsilon=epsilon)
@@ -566,7 +566,7 @@ def test_a_group_too_small_to_be_shown_takes_part() -> None:
         assert connection.query("SELECT k, SUM(y) FROM t GROUP BY k", epsilon=1).rows == ()
 
 
-def test_what_is_in_a_small_group_alone_decides_all_the_same() -> None:
+def test_units_of_hidden_groups_decide_on_clamps_too() -> None:
     """The only large amounts are in a group that is not shown: nothing of them is cut off."""
     sql = "SELECT k, SUM(CASE WHEN k = 1 THEN y * 10000 ELSE y END) FROM t WHERE k <> 1 OR u < 3 GROUP BY k"
     with study(rows=5, units=100, min_frequency=5, max_groups=3) as connection:

@@ -76,7 +76,7 @@ def marginal(of: Hierarchy, member: Member) -> np.ndarray[Any, Any]:
     return np.array(rows)
 
 
-def test_it_is_generalised_least_squares(made: Hierarchy) -> None:
+def test_adjusted_cells_are_the_generalised_least_squares_estimate(made: Hierarchy) -> None:
     """The adjusted cells are those of the table by all keys that fits best, by inverse variance."""
     rng = np.random.default_rng(1)
     design = [marginal(made, member) for member in made.members]
@@ -142,7 +142,7 @@ def test_the_law_says_what_each_noise_counts(made: Hierarchy) -> None:
         assert all(dict(counted) == told for counted in found.values())
 
 
-def test_nothing_gets_worse(made: Hierarchy) -> None:
+def test_adjusting_increases_no_variance(made: Hierarchy) -> None:
     """No adjusted cell has more variance than the released one; weights add up to the whole."""
     for member in made.members:
         law = made.derive_noise(member)
@@ -183,7 +183,7 @@ def pairs(one: Whole, other: Whole) -> Iterator[tuple[Any, Any]]:
     return zip(np.asarray(one, dtype=object).ravel(), np.asarray(other, dtype=object).ravel(), strict=True)
 
 
-def test_what_is_left_over_does_not_pile_up() -> None:
+def test_rounding_of_adjusted_cells_does_not_add_up() -> None:
     """In a cube of three by a thousand, whole totals by either key stay within three of their estimates."""
     made = agreement(SETS["a cube"], (3, 1000))
     rng = np.random.default_rng(3)
@@ -308,7 +308,7 @@ def test_totals_and_parts_are_adjusted(name: str) -> None:
 
 
 @pytest.mark.parametrize("sql", LEFT.values(), ids=LEFT)
-def test_what_is_no_sum_of_its_parts_is_left(sql: str) -> None:
+def test_totals_that_are_not_additive_are_not_adjusted(sql: str) -> None:
     """What is not additive, or has parts that are not shown, or was read before, stays as it was released."""
     assert adjusted(sql) == {False}
 

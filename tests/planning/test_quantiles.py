@@ -100,7 +100,7 @@ def test_one_row_moves_penalties_apart_as_derived(rank: Fraction, rate: Fraction
 
 
 @every_rank
-def test_what_is_far_is_all_alike(rank: Fraction) -> None:
+def test_penalties_are_limited(rank: Fraction) -> None:
     """No penalty passes `far`, which the number of points and the rate decide, and no row."""
     chosen = ranked(rank, Fraction(40))
     assert max(penalties(chosen, window((0,) * 1000))) == chosen.cutoff

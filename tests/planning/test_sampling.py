@@ -72,7 +72,7 @@ def test_a_release_of_a_sample_is_charged_as_one_of_all(form: str, accountant: s
             verify_plan(replace(measured, event=event))
 
 
-def test_nothing_is_known_of_replaced_units() -> None:
+def test_replaced_units_have_no_amplification() -> None:
     """Amplification is claimed for a unit that is added or removed: not even the loss that is charged passes."""
     charged = {"pure": Fraction(1), "gaussian": Fraction(0), "range": Fraction(0), "delta": Fraction(0)}
     assert derive_sample_loss(charged, Fraction(1), Fraction(1, 2), replace=False)["pure"] == 1

@@ -57,7 +57,7 @@ TAKEN = {
 
 @every_relation
 @pytest.mark.parametrize(("sql", "rules"), TAKEN.values(), ids=TAKEN)
-def test_it_is_taken_where_a_lone_cell_moves_further_than_a_step(
+def test_staircase_is_chosen_where_a_cell_moves_further_than_a_step(
     sql: str, rules: dict[str, Any], neighbors: str
 ) -> None:
     """At ε = 3, 8 for one who is replaced in groups; the candidates say how much less it strays."""
@@ -85,7 +85,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize(("sql", "rules"), LEFT.values(), ids=LEFT)
-def test_it_is_left_where_no_move_is_proved_or_none_is_long(sql: str, rules: dict[str, Any]) -> None:
+def test_staircase_is_not_chosen_without_a_long_proved_move(sql: str, rules: dict[str, Any]) -> None:
     """Cells that share what a row moves have none, nor has one that moves by a step."""
     found = plan(sql, **rules)
     assert "staircase" not in kinds(found)
@@ -124,7 +124,7 @@ def test_no_loss_leaves_less_noise_than_the_lattice_rounds() -> None:
     assert all(more.std >= less.std > 1 for more, less in itertools.pairwise(noises))
 
 
-def test_a_sum_beside_the_count_that_decides() -> None:
+def test_a_sum_with_a_count_that_selects_groups_may_have_staircase_noise() -> None:
     """Where a count shows groups by geometric noise, what is measured apart from it may have stairs."""
     found = plan("SELECT s, SUM(x), COUNT(DISTINCT u) FROM t GROUP BY s", epsilon=8, rows=2, groups=1)
     assert found.threshold is not None
@@ -137,13 +137,13 @@ def test_a_sum_beside_the_count_that_decides() -> None:
     ("version", "accountant", "expected"),
     [("1", "pure", "geometric"), (None, "pure", "staircase"), ("1", "basic", "geometric")],
 )
-def test_what_may_be_refined_has_geometric_noise(version: str | None, accountant: str, expected: str) -> None:
+def test_refinable_releases_have_geometric_noise(version: str | None, accountant: str, expected: str) -> None:
     """A coupling is known for that alone: where the policy states its data version, less noise stays for sale."""
     extra = {} if version is None else {"data_version": version}
     assert kinds(plan("SELECT SUM(x) FROM t", extra=extra, unit="row", accountant=accountant)) == [expected]
 
 
-def test_what_is_never_refined_has_stairs_all_the_same() -> None:
+def test_releases_with_quantiles_may_have_staircase_noise() -> None:
     """Beside a value that is chosen by its rank."""
     found = plan("SELECT SUM(x), MEDIAN(x) FROM t", epsilon=8, extra={"data_version": "1"}, unit="row")
     assert kinds(found) == ["staircase"]

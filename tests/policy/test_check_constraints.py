@@ -52,7 +52,7 @@ def read_of(*constraints: str) -> tuple[dict[str, ColumnConstraint], duckdb.Duck
 
 
 @given(constraints=st.lists(_constraints, min_size=1, max_size=3))
-def test_what_is_read_holds_for_each_value_that_the_engine_admits(constraints: list[str]) -> None:
+def test_constraints_hold_for_each_value_that_the_engine_admits(constraints: list[str]) -> None:
     """Bounds, lists and NOT NULL: of each row that can be inserted."""
     found, engine = read_of(*constraints)
     number, text = found.get("n", ColumnConstraint()), found.get("s", ColumnConstraint())
@@ -117,7 +117,7 @@ def test_and_binds_tighter_than_or() -> None:
         ("DATE", "NOT (x IS NULL)", "{type: date, nullable: false}"),
     ],
 )  # fmt: skip
-def test_what_init_writes(kind: str, constraint: str, written: str) -> None:
+def test_init_writes_keys_from_constraints(kind: str, constraint: str, written: str) -> None:
     """The keys of a column, from its constraint; a policy reads them back."""
     engine = duckdb.connect()
     engine.execute(f"CREATE TABLE t (id INTEGER, x {kind} CHECK ({constraint}))")

@@ -71,7 +71,7 @@ def filled(decisions: Decisions) -> str:
     )
 
 
-def test_what_dbt_says_is_decided() -> None:
+def test_dbt_metadata_decides_units_bounds_and_values() -> None:
     """meta.dpsql decides units and bounds; tests of all rows decide values and NULL, others nothing."""
     decisions, keys = parse_metadata(DBT, "schema.yml")
     policy = load(filled(decisions))
@@ -88,7 +88,7 @@ def test_what_dbt_says_is_decided() -> None:
     assert keys["visits"].foreign == (ForeignKey(("patient",), "patients", ("id",)),)
 
 
-def test_what_smartnoise_says_is_decided() -> None:
+def test_smartnoise_metadata_decides_ids_rows_and_bounds() -> None:
     """Private ids, rows of one, bounds; nothing else."""
     decisions, _ = parse_metadata(SMARTNOISE, "clinic.yaml")
     policy = load(filled(decisions))
@@ -99,7 +99,7 @@ def test_what_smartnoise_says_is_decided() -> None:
     assert list(visits.columns) == ["no", "patient", "cost", "note"]
 
 
-def test_what_is_not_said_stays_to_be_decided() -> None:
+def test_missing_metadata_stays_undecided() -> None:
     """No unit and no rows are taken for granted."""
     decisions, _ = parse_metadata("models:\n  - name: visits\n    columns: [{name: cost}]\n", "schema.yml")
     text = filled(decisions)
@@ -123,7 +123,7 @@ def test_what_is_not_said_stays_to_be_decided() -> None:
         "models:\n  - name: t\n    columns: [{name: c, meta: {dpsql: {bounds: 5}}}]",
     ],
 )
-def test_what_is_no_metadata_is_refused(text: str) -> None:
+def test_other_files_are_refused_as_metadata(text: str) -> None:
     """Each with the file and the reason."""
     with pytest.raises(PolicyError) as refused:
         parse_metadata(text, "schema.yml")
@@ -139,7 +139,7 @@ def test_a_decision_has_to_fit_the_type() -> None:
             skeleton(SCHEMA, "clinic.duckdb", decisions=Decisions(tables={"visits": table}))
 
 
-def test_unique_keys_are_written_beside_the_unit() -> None:
+def test_unique_keys_are_written_in_addition_to_the_unit() -> None:
     """Keys of the schema, but for the unit's own, tell rows apart; of a table whose unit is not decided they are a comment."""
     schema = {
         name: [("id", "INTEGER"), ("a", "INTEGER"), ("b", "VARCHAR"), ("tags", "VARCHAR[]")]

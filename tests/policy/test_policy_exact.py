@@ -60,7 +60,7 @@ def test_a_number_is_what_is_written(written: object, number: Fraction) -> None:
         (Fraction(10**5000), "number_size"),
     ],
 )
-def test_what_is_no_number_is_refused(written: object, code: str) -> None:
+def test_invalid_numbers_are_refused(written: object, code: str) -> None:
     """Truth values, special values, other text and numbers that would fill the memory have a code each."""
     with pytest.raises(PydanticCustomError) as caught:
         parse_number(written)

@@ -326,7 +326,7 @@ def test_names_are_taken_as_written() -> None:
     assert {"no", "2024", "a b.c"} <= set(policy.tables["visits"].columns)
 
 
-def test_a_row_unit_beside_a_column_of_that_name_is_ambiguous() -> None:
+def test_a_row_unit_with_a_column_of_that_name_is_ambiguous() -> None:
     """`unit: row` in a table with a column called row is refused: it would silently protect rows only."""
     text = changed(
         (UNIT, "unit: row\n"), (LINK, "unit: id"), ("age: {", "Row: {type: integer}\n      age: {")

@@ -94,12 +94,12 @@ def test_overloads_are_told_apart_by_types() -> None:
             assert set(list_signatures(function)) - before, (name, function.name)
 
 
-def test_what_is_refused_on_purpose_is_refused() -> None:
+def test_no_function_is_both_registered_and_refused() -> None:
     """No name is both in the registry and refused."""
     assert not set(REFUSED) & (CALLS | set(BY_UNIT))
 
 
-def test_there_are_many() -> None:
+def test_common_functions_are_registered() -> None:
     """An analyst finds the functions of every day."""
     assert len(list_names()) >= 200
     assert sum(len(list_signatures(function)) for function in FUNCTIONS.values()) >= 400

@@ -37,7 +37,7 @@ def test_charges_are_those_of_the_accountants() -> None:
         assert charge.epsilon == accountant.compute_spent_epsilon(spend, DELTA, spend.delta_fraction)
 
 
-def test_what_is_not_charged_is_said() -> None:
+def test_events_that_an_accountant_refuses_are_named() -> None:
     """Gaussian noise has no price under basic composition, nor a δ of its own under pure; too much δ is refused by all."""
     gaussian = compared([Gaussian(Fraction(1, 100))])
     assert "cannot charge a Gaussian" in gaussian["pure"].refusal_reason

@@ -175,7 +175,7 @@ def test_group_privacy_is_attained_and_capped() -> None:
     assert group(Guarantee(Fraction(2000), Fraction(1, 1000)), 2).delta == 1
 
 
-def test_what_is_no_guarantee_is_refused() -> None:
+def test_invalid_guarantees_are_refused() -> None:
     """Losses of nothing, chances of one, groups of nobody and empty lists are errors."""
     good = Guarantee(Fraction(1))
     for wrong in (

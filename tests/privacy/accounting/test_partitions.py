@@ -216,7 +216,7 @@ def test_the_rule_is_that_of_the_entries_that_there_are() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 20])
-def test_what_is_stored_goes_on_as_what_is_remembered(most: int) -> None:
+def test_stored_cells_continue_as_the_grid_in_memory(most: int) -> None:
     """A process that reads cells back follows the same charges to the same cells as the one that has their grid."""
     rng, spent = random.Random(most), PartitionCharges()
     for number in range(24):

@@ -142,7 +142,7 @@ def test_four_gdp_is_concave_near_the_origin_and_one_gdp_convex() -> None:
     assert one[0] + one[2] > 2 * one[1]
 
 
-def test_the_example_says_so_and_draws_it(
+def test_the_example_compares_with_gdp_and_draws_a_picture(
     paper: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The table names which of 1-, 2- and 4-GDP each satisfies; the batch as one beats its parts; the picture is there."""

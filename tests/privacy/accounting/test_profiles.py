@@ -108,7 +108,7 @@ def test_bounded_range(whole: Fraction, epsilon: float) -> None:
 
 
 @given(EPSILON, st.fractions(min_value=0, max_value=Fraction(9, 10)), st.floats(min_value=0, max_value=9))
-def test_what_a_point_implies_is_the_leaking_response(
+def test_one_point_implies_the_profile_of_the_leaking_response(
     whole: Fraction, floor: Fraction, epsilon: float
 ) -> None:
     """Theorem 2.1: the least δ that (ε₀, δ₀)-DP implies is the δ of a response that leaks with chance δ₀."""
@@ -312,7 +312,7 @@ def test_composition_of_mu_is_rounded_up() -> None:
             assert compose_mu([Decimal(1)] * count) ** 2 >= count
 
 
-def test_what_a_point_implies_grows_with_it() -> None:
+def test_a_weaker_point_implies_no_smaller_delta() -> None:
     """A weaker condition implies no smaller δ, at any ε."""
     at = Decimal("0.4")
     for delta, epsilon in itertools.product(("0", "0.1", "0.5"), ("0.1", "0.5", "2")):

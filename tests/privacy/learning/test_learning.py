@@ -195,7 +195,7 @@ def test_losses_are_clamped_and_none_ends_a_run() -> None:
         lambda: WeightedMajority(0, Schedule(10, Fraction(1))),
     ],
 )
-def test_what_makes_no_schedule_is_refused(wrong: object) -> None:
+def test_invalid_schedules_are_refused(wrong: object) -> None:
     """With a LossError."""
     with pytest.raises(LossError):
         wrong()  # type: ignore[operator]

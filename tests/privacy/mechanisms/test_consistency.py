@@ -75,7 +75,7 @@ def test_half_widths_hold_as_often_as_they_say(
     assert -slack - 0.001 < share - confidence < slack + 0.02
 
 
-def test_one_noise_strays_as_it_does_alone() -> None:
+def test_without_adjustment_the_bound_is_that_of_the_noise() -> None:
     """Where nothing is adjusted the bound is that of the noise itself, to a step."""
     for noise in (LARGE, LInfinityMechanism(Fraction(300), 2)):
         alone = ConsistencyNoise(((1, 1, noise),), 1).find_sum_bound(0.95)([1.0])

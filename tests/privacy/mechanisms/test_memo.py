@@ -24,7 +24,7 @@ QUERIES = {
 
 
 @pytest.mark.parametrize("what", QUERIES)
-def test_nothing_is_remembered_after_a_release(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caches_are_empty_after_a_release(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is used for a release, and empty when the answer is there."""
     remembered = REMEMBERED[what]
     seen: list[int] = []

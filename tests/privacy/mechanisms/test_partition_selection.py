@@ -183,7 +183,7 @@ def test_odd_losses_are_sampled(epsilon: str, delta: str) -> None:
     assert rule.draw_selection(3 * half, SeededEntropy(1))
 
 
-def test_what_is_no_loss_is_refused() -> None:
+def test_invalid_losses_are_refused() -> None:
     """ε is above 0, and δ a probability that is neither 0 nor 1."""
     with pytest.raises(InternalError):
         PartitionSelection(Fraction(0), Fraction(1, 2))

@@ -68,7 +68,7 @@ def test_the_kind_of_noise_follows_the_prediction() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1])
-def test_what_is_released_is_positive_semidefinite_and_nearer(epsilon: float) -> None:
+def test_released_matrices_are_positive_semidefinite_and_nearer(epsilon: float) -> None:
     """Also of nobody's rows; the projection brings it no further from the exact matrix."""
     made = SecondMoments(epsilon=epsilon, dimensions=4)
     for exact in (np.zeros((4, 4)), np.ones((4, 4)) * 30):
@@ -80,7 +80,7 @@ def test_what_is_released_is_positive_semidefinite_and_nearer(epsilon: float) ->
 
 
 @pytest.mark.parametrize("matrix", [[[1]], [[1, 2], [3]], [[float("nan"), 0], [0, 1]]], ids=str)
-def test_what_is_no_matrix_is_refused(matrix: Any) -> None:
+def test_invalid_matrices_are_refused(matrix: Any) -> None:
     with pytest.raises(DataError):
         SecondMoments(epsilon=1, dimensions=2).release(matrix)
 

@@ -58,7 +58,7 @@ def test_the_loss_is_as_claimed() -> None:
     assert MADE.compute_epsilon(1) == 1
 
 
-def test_it_follows_its_law() -> None:
+def test_above_threshold_follows_its_law() -> None:
     """3,000 first answers are as often "above" as the sum says."""
     entropy = SeededEntropy(2)
     for score in (0, 5):

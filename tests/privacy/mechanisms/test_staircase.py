@@ -63,7 +63,7 @@ def test_the_first_stair_has_the_least_variance(loss: str, width: int) -> None:
 
 @pytest.mark.parametrize("width", [1, 2, 5, 1000, 2**40])
 @pytest.mark.parametrize("loss", ["1/10", "1", "3", "10"])
-def test_it_strays_no_further_than_geometric_noise(width: int, loss: str) -> None:
+def test_staircase_noise_has_no_larger_error_than_geometric(width: int, loss: str) -> None:
     """At equal loss, and less wherever a move is longer than one step; of one step it is the same law."""
     stairs, plain = (
         Staircase.calibrate(width, 1, Fraction(loss)),

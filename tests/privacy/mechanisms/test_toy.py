@@ -150,7 +150,7 @@ def test_verification_holds_it_to_its_rule(con: dpsql.Connection) -> None:
 
 
 @pytest.mark.usefixtures("registered")
-def test_it_is_charged_what_it_loses(con: dpsql.Connection) -> None:
+def test_a_new_mechanism_is_charged_its_loss(con: dpsql.Connection) -> None:
     """The event of its loss is what the planner charged, and a ledger takes it."""
     plan = measured(con).plan
     (vector,) = plan.vectors
@@ -199,14 +199,14 @@ def test_intervals_follow_its_law() -> None:
         assert 0.95 - 6 * math.sqrt(0.05 * 0.95 / draws) < share < 0.99
 
 
-def test_it_follows_a_learned_clamp() -> None:
+def test_a_new_mechanism_is_rescaled_to_a_selected_clamp() -> None:
     """The same loss for another sensitivity."""
     old, new = Sensitivity(Fraction(4), Fraction(16)), Sensitivity(Fraction(10), Fraction(100))
     noise = Plateau(Fraction(8), 2)
     assert new.l1 / noise.rescale_to_sensitivity(old, new, None).scale == old.l1 / noise.scale
 
 
-def test_what_is_not_registered_is_not_stored() -> None:
+def test_an_unregistered_mechanism_is_not_stored() -> None:
     """Neither written nor read; nor may two mechanisms have one word."""
     with pytest.raises(InternalError, match="not registered"):
         to_stored_list(Plateau(Fraction(1), 1))

@@ -315,7 +315,7 @@ def test_noise_beyond_all_whole_numbers_of_a_table_is_cut(method: Any) -> None:
     assert max(found) == MOST_ROWS
 
 
-def test_what_takes_too_long_is_refused() -> None:
+def test_synthetic_tables_that_take_too_long_are_refused() -> None:
     """Whatever the data are: by the number of cells, marginals and rounds."""
     loss: LossShare = pure(Fraction(1))
     wide = tuple((a, b) for a in range(16) for b in range(a))

@@ -239,7 +239,7 @@ def test_tables_of_few_rows_fail_in_nothing(width: int) -> None:
             assert (found.rows < np.array(shape)).all()
 
 
-def test_of_more_rows_than_are_made_each_stands_for_several() -> None:
+def test_each_synthetic_row_stands_for_several_beyond_the_limit() -> None:
     """At a loss that tells nothing there may be 2^50 of them, which no memory holds."""
     for epsilon in (Fraction(1, 10**9), Fraction(1, 10**30)):
         made = Mst.calibrate((2, 2), ((0, 1),), 2**40, pure(epsilon), replace=False)

@@ -95,7 +95,7 @@ def test_each_mistake_has_a_threshold_of_its_own() -> None:
     assert thresholds != {0}
 
 
-def test_it_ends_when_its_updates_are_used_up() -> None:
+def test_a_stream_ends_when_its_updates_are_used() -> None:
     """Then nothing more is tested, whoever asks; what was counted is still answered, and the hypothesis is there."""
     table = diagonal(5_000)
     running, entropy = stream_of(table, 20), RecordingEntropy(SeededEntropy(2))
@@ -197,7 +197,7 @@ def test_answers_lose_no_more_than_is_charged() -> None:
     assert charged == 4  # half of the loss; the other half makes the first hypothesis
 
 
-def test_what_takes_too_long_is_refused() -> None:
+def test_streams_that_take_too_long_are_refused() -> None:
     parts = parse_workload("marginals(1)", "ab")
     for terms in ({"updates": 0}, {"updates": 1_001}, {"updates": 1_000, "shape": (100, 100)}):
         shape = terms.pop("shape", (4, 4))

@@ -39,7 +39,7 @@ from dpsql.privacy.synthesis.workload import (
     ],
     ids=str,
 )
-def test_what_is_no_workload_is_refused(asked: object) -> None:
+def test_invalid_workloads_are_refused(asked: object) -> None:
     with pytest.raises(ProgrammingError) as caught:
         parse_workload(asked, ["a", "b"])  # type: ignore[arg-type]
     assert caught.value.code == "workload"
