@@ -74,8 +74,8 @@ FAULTS = (
             "versions": dict(versions),
         }
         """,
-        "a receipt names another unit that is protected",
-        f"{_FORGED}[another unit]",
+        "the unit that a receipt names is in no entry, so that the receipt cannot be verified",
+        "tests/attacks/test_a37_receipts.py::test_genuine_receipts_are_borne_out[refined]",
     ),
     Fault(
         "noise-that-was-not-drawn",
