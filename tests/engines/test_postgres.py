@@ -459,7 +459,7 @@ def test_names_that_would_be_cut_are_refused(people: tuple[str, Any]) -> None:
 def test_a_text_with_character_zero_is_refused() -> None:
     """PostgreSQL has no such text."""
     with pytest.raises(QueryRejected) as caught:
-        POSTGRES.require_readable_sql("SELECT 'a\0'")
+        POSTGRES.support.require_readable_sql("SELECT 'a\0'")
     assert caught.value.code == "engine"
 
 

@@ -46,7 +46,7 @@ FAULTS = (
     ),
     Fault(
         "frame-text-not-repaired",
-        "dpsql.backends.duckdb.dialect:_emit_raw_column",
+        "dpsql.backends.duckdb.dialect:DuckDBColumns._emit_raw_column",
         'return f"TRY(decode(encode({raw})))"',
         "return raw",
         "one row of broken text in a registered frame ends a query, and all later ones",
@@ -158,7 +158,7 @@ FAULTS = (
     ),
     Fault(
         "texts-as-one-number",
-        "dpsql.backends.duckdb.dialect:_emit_raw_column",
+        "dpsql.backends.duckdb.dialect:DuckDBColumns._emit_raw_column",
         'return f"CASE WHEN CAST({number} AS VARCHAR) = {raw} THEN {number} END"',
         "return number",
         "the ids '1' and '01' are one person",
@@ -167,7 +167,7 @@ FAULTS = (
     Fault(
         "rows-choose-the-same-group",
         "dpsql.sql.compile.contribution_bounds:emit_group_order",
-        '["u" if by_column else get_dialect().emit_row_hash("u"), *keys]',
+        '["u" if by_column else get_dialect().hashes.emit_row_hash("u"), *keys]',
         '["u", *keys] if by_column else keys',
         "all rows of a public fan-out count in one group",
         f"{_IDS}::test_rows_that_are_units_do_not_all_choose_the_same_group",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from dpsql.backends.base import TableOrigin
-from dpsql.backends.duckdb.dialect import emit_column_path
+from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.backends.quoting import quote_identifier, quote_table_name
 from dpsql.policy.engine_types import parse_struct_fields
 
@@ -63,7 +63,7 @@ def _list_expressions(expressions: Any) -> list[str]:
 def _iterate_text_paths(names: tuple[str, ...], kind: str) -> Iterator[str]:
     """Each text that is a column or a field of it, as it is read."""
     if kind == "VARCHAR":
-        yield emit_column_path(names)
+        yield DUCKDB.columns.emit_column_path(names)
     for field, of in (parse_struct_fields(kind) or {}).items():
         yield from _iterate_text_paths((*names, field), of)
 

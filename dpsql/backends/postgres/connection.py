@@ -292,7 +292,7 @@ class PostgresBackend:
         """
         if self._initial_definitions is None:
             return True
-        tables = ", ".join(self.dialect.quote_table_name(name) for name in self._declared)
+        tables = ", ".join(self.dialect.queries.quote_table_name(name) for name in self._declared)
         try:
             if tables:
                 self._query_rows(f"LOCK TABLE {tables} IN ACCESS SHARE MODE")
@@ -321,7 +321,7 @@ class PostgresBackend:
 
     def _read_public_table(self, table: str, read: Columns) -> list[tuple[Any, ...]]:
         items = ", ".join(columns.emit_copied_column(*column) for column in read) or "1"
-        return self._query_rows(f"SELECT {items} FROM {self.dialect.quote_table_name(table)}")
+        return self._query_rows(f"SELECT {items} FROM {self.dialect.queries.quote_table_name(table)}")
 
     def _query_pg_catalog(self, sql: str, parameters: Sequence[str] | None = None) -> list[tuple[Any, ...]]:
         """The rows of a query of the catalogue; one that fails within a transaction does not end it."""

@@ -17,7 +17,7 @@ from dpsql.backends.public_copies import Columns, PublicCopies, select_readable_
 from dpsql.backends.quoting import quote_identifier
 from dpsql.backends.spark import columns
 from dpsql.backends.spark.catalog import ParquetFooters, TableDescription, parse_engine_type
-from dpsql.backends.spark.dialect import SparkDialect
+from dpsql.backends.spark.dialect import make_spark_dialect
 from dpsql.backends.spark.session import (
     close_session,
     disable_error_log,
@@ -69,7 +69,7 @@ class SparkBackend:
             self.database_name, self._schema = self._run_guarded(
                 lambda: (str(at.catalog.currentCatalog()), str(at.catalog.currentDatabase()))
             )
-            self.dialect: Dialect = SparkDialect(self.database_name, self._schema)
+            self.dialect: Dialect = make_spark_dialect(self.database_name, self._schema)
             self._random = secrets.token_hex(16)
             self._footers = ParquetFooters(self._session)
         except BaseException:
@@ -114,7 +114,7 @@ class SparkBackend:
     def _describe_table(self, name: str) -> TableDescription | None:
         """What the catalogue says of a table, None where there is none."""
         try:
-            rows = self._run_command(f"DESCRIBE TABLE EXTENDED {self.dialect.quote_table_name(name)}")
+            rows = self._run_command(f"DESCRIBE TABLE EXTENDED {self.dialect.queries.quote_table_name(name)}")
         except BackendError:
             return None
         return TableDescription.from_rows((str(name or ""), str(kind or "")) for name, kind, *_ in rows)
@@ -122,7 +122,7 @@ class SparkBackend:
     def _refresh_table(self, name: str) -> TableDescription | None:
         """What the catalogue says of a table, whose files are looked for anew."""
         with suppress(BackendError):  # that it is gone is found below
-            self._run_command(f"REFRESH TABLE {self.dialect.quote_table_name(name)}")
+            self._run_command(f"REFRESH TABLE {self.dialect.queries.quote_table_name(name)}")
         found = self._describe_table(name)
         return (
             found if found is None or not found.has_timestamps else self._mask_unknown_timestamps(name, found)
@@ -133,7 +133,9 @@ class SparkBackend:
         other: frozenset[str] | None = None
         with suppress(BackendError):
             other = self._run_guarded(
-                lambda: self._footers.find_other_timestamp_columns(self.dialect.quote_table_name(name))
+                lambda: self._footers.find_other_timestamp_columns(
+                    self.dialect.queries.quote_table_name(name)
+                )
             )
         return found.with_masked_timestamps(other)
 
@@ -145,7 +147,7 @@ class SparkBackend:
         read = [
             name
             for name in self._declared
-            if any(self.dialect.quote_table_name(name) in text for text in texts)
+            if any(self.dialect.queries.quote_table_name(name) in text for text in texts)
         ]
         for name in read:
             if name not in self._unchanged_by_name:
@@ -290,7 +292,7 @@ class SparkBackend:
             )
             or "1"
         )
-        sql = f"SELECT {items} FROM {self.dialect.quote_table_name(table)}"
+        sql = f"SELECT {items} FROM {self.dialect.queries.quote_table_name(table)}"
         if not self._are_unchanged(sql):
             raise OperationalError(
                 "a table of the policy has changed since the connection was opened; nothing was charged",
