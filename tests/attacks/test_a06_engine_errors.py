@@ -113,7 +113,9 @@ def test_the_text_is_constant_and_the_charge_stays(
 def test_what_is_post_processed_is_charged_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that are sorted, or computed on, are charged no later than those that are shown as they are."""
     connection = world(person(1))
-    monkeypatch.setattr(connection.engine.backend._runner, "connection", Failing(RAISED["python"], on_fetch=True))
+    monkeypatch.setattr(
+        connection.engine.backend._runner, "connection", Failing(RAISED["python"], on_fetch=True)
+    )
     caught(connection, f"{SQL} ORDER BY 1")
     caught(connection, SQL.replace("COUNT(*)", "COUNT(*) + 1"))
     assert spent(connection) == 2

@@ -220,7 +220,7 @@ def test_no_row_that_a_condition_drops_ends_a_query(con: Any, product: str) -> N
 
 def test_nobodys_settings_decide(con: Any, people: Any) -> None:
     """Statements run in a session with dpsql's settings; the owner's session keeps its own."""
-    session = con.engine.backend._session
+    session = con.engine.backend._runner.session
     wanted = {**PINNED, **QUICK}
     assert {name: session.conf.get(name) for name in wanted} == wanted
     assert session.conf.get("spark.sql.legacy.sizeOfNull") == "true"  # ANSI rules have the last word there

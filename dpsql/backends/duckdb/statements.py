@@ -10,7 +10,8 @@ from typing import Any
 
 import duckdb
 
-from dpsql.errors import BackendError, OperationalError
+from dpsql.backends.base import make_failure
+from dpsql.errors import BackendError
 from dpsql.ledger.workers import run_interruptibly
 
 Rows = list[tuple[Any, ...]]
@@ -119,7 +120,7 @@ def find_cancellation(error: Exception) -> BaseException | None:
     if type(error) is RuntimeError and str(error) == "Query interrupted":
         return KeyboardInterrupt()
     if isinstance(error, duckdb.InterruptException):
-        return OperationalError("the query was cancelled while it ran; any charge stands", code="cancelled")
+        return make_failure(cancelled=True)
     return None
 
 
