@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 
 import duckdb
@@ -231,7 +231,7 @@ def require_template(spellings: Spellings, expr: Call, where: str) -> str:
 # Source: DuckDB's documentation, "Date Format Functions", format specifiers.
 
 
-PARTS = {
+_PARTS = {
     "Y": ("year", 4),
     "m": ("month", 2),
     "d": ("day", 2),
@@ -240,16 +240,18 @@ PARTS = {
     "S": ("second", 2),
 }
 """The fields of a moment by their specifiers, and how many digits each has at least."""
-FORMATTED = "whole numbers with leading zeros and literal texts: %Y, %m, %d, %H, %M, %S, %F, %T and %%"
+_FORMATTED = "whole numbers with leading zeros and literal texts: %Y, %m, %d, %H, %M, %S, %F, %T and %%"
 _SHORT = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S"}
 _MOST = 100
 """The most characters of a format."""
 
 
-def make_strftime_template(
-    fields: Mapping[str, str], join_parts: Callable[[list[str]], str], emit_constant: Callable[[str], str]
-) -> Callable[[Call], str | None]:
-    """Return the template of STRFTIME from the texts of a moment's `fields`, with their zeros; `join_parts` concatenates them with literals."""
+def define_strftime(
+    emit_padded_field: Callable[[str, int], str],
+    join_parts: Callable[[list[str]], str],
+    emit_constant: Callable[[str], str],
+) -> CallSpelling:
+    """Return STRFTIME from the texts of a moment's fields, with so many digits; `join_parts` concatenates them with literals."""
 
     def build_template(call: Call) -> str | None:
         form = call.arguments[1]
@@ -257,18 +259,18 @@ def make_strftime_template(
             return None
         text = re.sub("%[FT]", lambda found: _SHORT[found[0]], str(form.value))
         parts = re.findall(r"%.?|[^%]+", text, re.DOTALL)
-        if not all(part[0] != "%" or part == "%%" or part[1:] in PARTS for part in parts):
+        if not all(part[0] != "%" or part == "%%" or part[1:] in _PARTS for part in parts):
             return None
         return join_parts(
             [
-                fields[PARTS[part[1:]][0]]
+                emit_padded_field(*_PARTS[part[1:]])
                 if part[0] == "%" and part != "%%"
                 else emit_constant("%" if part == "%%" else part).replace("{", "{{").replace("}", "}}")
                 for part in parts
             ]
         )
 
-    return build_template
+    return CallSpelling(build_template, _FORMATTED)
 
 
 # Regular expressions that are texts: alternatives of literals, for engines whose own expressions are not DuckDB's.
@@ -282,7 +284,7 @@ def make_strftime_template(
 _LITERAL = r"(?:[^\\.+*?()\[\]{}|^$\x00]|\\[!-/:-@\[-^`{-~])*"
 _ALTERNATIVE = re.compile(rf"(\^?)({_LITERAL})(\$?)(?:\||\Z)", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)")
-PLAIN = "alternatives of literals with or without ^ and $: a text is searched for each"
+_PLAIN = "alternatives of literals with or without ^ and $: a text is searched for each"
 
 
 def parse_alternatives(pattern: str, *, whole: bool) -> list[tuple[bool, bool, str]] | None:
@@ -303,16 +305,17 @@ def parse_alternatives(pattern: str, *, whole: bool) -> list[tuple[bool, bool, s
     return None
 
 
-def make_pattern_template(
+def define_pattern_matches(
     tests: Mapping[tuple[bool, bool], str],
     emit_constant: Callable[[str], str],
     bind_arguments: Callable[[str, str], str],
-    *,
-    whole: bool = False,
-) -> Callable[[Call], str | None]:
-    """Return the template of a call by `tests` of a text `a` for a literal {0}, by whether it is at the beginning and at the end."""
+) -> dict[str, CallSpelling]:
+    """Return the functions of regular expressions, by the names of the registry.
 
-    def build_template(call: Call) -> str | None:
+    `tests` are those of a text `a` for a literal {0}, by whether it is at the beginning and at the end.
+    """
+
+    def build_template(call: Call, *, whole: bool) -> str | None:
         pattern = call.arguments[1]
         found = parse_alternatives(str(pattern.value), whole=whole) if isinstance(pattern, Literal) else None
         if found is None:
@@ -320,7 +323,10 @@ def make_pattern_template(
         each = [tests[first, last].format(emit_constant(text)) for first, last, text in found]
         return bind_arguments(f"({' OR '.join(each)})".replace("{", "{{").replace("}", "}}"), "{0}")
 
-    return build_template
+    return {
+        "regexp_matches": CallSpelling(partial(build_template, whole=False), _PLAIN),
+        "regexp_full_match": CallSpelling(partial(build_template, whole=True), _PLAIN),
+    }
 
 
 # Which letters LOWER and UPPER change in DuckDB, and into what, for engines whose own tables of letters are others.
@@ -369,35 +375,50 @@ _MICROSECONDS = {
     "microsecond": 1,
 }
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
+_LONG_MONTHS = {"decade": 120, "century": 1_200, "millennium": 12_000}
 
 
-def find_bucket_width(call: Call, unit: int) -> int | None:
-    """Return the width of the buckets of a call whose first argument is their number of units; None if it is none, or too large."""
-    times = call.arguments[0]
-    width = unit * times.value if isinstance(times, Literal) and isinstance(times.value, int) else 0
-    return width if 0 < width <= 2**62 else None
+def define_month_units(prefix: str, define: Callable[[int], Spelling]) -> dict[str, Spelling]:
+    """Return a function of each unit of whole months, by its name in the registry; `define` takes the months of a unit."""
+    return {f"{prefix}_{unit}": define(months) for unit, months in (_MONTHS | _LONG_MONTHS).items()}
+
+
+def define_years_truncations(define: Callable[[int], Spelling]) -> dict[str, Spelling]:
+    """Return DATE_TRUNC of each unit of several years, by its name in the registry; `define` takes the years of a unit."""
+    return {f"date_trunc_{unit}": define(months // 12) for unit, months in _LONG_MONTHS.items()}
 
 
 def define_time_buckets(
-    define_bucket: Callable[[int, str], CallSpelling],
-    define_month_bucket: Callable[[int, str], CallSpelling],
-    moment: str,
+    emit_bucket: Callable[[int], str], emit_month_bucket: Callable[[int], str], moment: str
 ) -> dict[str, CallSpelling]:
     """Return TIME_BUCKET of each unit, by its name in the registry; `moment` is the engine's type of moments.
 
-    Buckets of days and longer units are of days, too.
+    The templates are those of the beginning of a bucket of so many microseconds, one of which begins at `MONDAY`, and of so many
+    months, one of which begins with the year 2000. Buckets of days and longer units are of days, too.
     """
-    clock = {unit: define_bucket(_MICROSECONDS[unit], moment) for unit in ("second", "minute", "hour")}
+    clock = {
+        unit: _define_bucket(emit_bucket, _MICROSECONDS[unit], moment)
+        for unit in ("second", "minute", "hour")
+    }
     of_days = {
-        f"{unit}{end}": made(worth, kind)
+        f"{unit}{end}": _define_bucket(emit, worth, kind)
         for end, kind in (("", moment), ("_of_days", "DATE"))
-        for made, units in (
-            (define_bucket, {unit: _MICROSECONDS[unit] for unit in ("day", "week")}),
-            (define_month_bucket, _MONTHS),
+        for emit, units in (
+            (emit_bucket, {unit: _MICROSECONDS[unit] for unit in ("day", "week")}),
+            (emit_month_bucket, _MONTHS),
         )
         for unit, worth in units.items()
     }
     return {f"time_bucket_{name}": bucket for name, bucket in {**clock, **of_days}.items()}
+
+
+def _define_bucket(emit_bucket: Callable[[int], str], unit: int, kind: str) -> CallSpelling:
+    def build_template(call: Call) -> str | None:
+        times = call.arguments[0]
+        width = unit * times.value if isinstance(times, Literal) and isinstance(times.value, int) else 0
+        return f"CAST({emit_bucket(width)} AS {kind})" if 0 < width <= 2**62 else None
+
+    return CallSpelling(build_template, WITHIN_CALENDAR)
 
 
 def define_full_differences(define_difference: Callable[[int], Spelling]) -> dict[str, Spelling]:

@@ -501,7 +501,7 @@ FAULTS = (
     ),
     Fault(
         "postgres-buckets-begin-with-1970",
-        "dpsql.backends.postgres.moments:_define_time_bucket.build_template",
+        "dpsql.backends.postgres.moments:_emit_bucket",
         'f"CAST(a - MOD(MOD(a - {MONDAY}, {width}) + {width}, {width}) AS NUMERIC)"',
         'f"CAST(a - MOD(MOD(a, {width}) + {width}, {width}) AS NUMERIC)"',
         "buckets of weeks begin on Thursdays in PostgreSQL",

@@ -28,17 +28,16 @@ from dpsql.backends.function_spellings import (
     MOST_DOUBLE,
     MOST_ROUNDED_TO_ZERO,
     MOST_WILDCARDS,
-    PLAIN,
     CallSpelling,
     Spelling,
     Spellings,
     TypeSpelling,
     define_integer_casts,
+    define_pattern_matches,
     has_constant_text,
     has_few_wildcards,
     has_only_texts,
     has_separator,
-    make_pattern_template,
     read_case_mapping,
 )
 from dpsql.backends.postgres.let_bindings import (
@@ -332,10 +331,7 @@ SPELLINGS: Spellings = MappingProxyType(
         "ilike_escape": CallSpelling(
             _make_ilike_template("{2}"), f"as LIKE with ESCAPE, of at most {MOST_WILDCARDS} %"
         ),
-        "regexp_matches": CallSpelling(make_pattern_template(_TESTS, emit_constant, bind_arguments), PLAIN),
-        "regexp_full_match": CallSpelling(
-            make_pattern_template(_TESTS, emit_constant, bind_arguments, whole=True), PLAIN
-        ),
+        **define_pattern_matches(_TESTS, emit_constant, bind_arguments),
         **MOMENTS,
         # casts
         **define_integer_casts(_emit_integer_casts),

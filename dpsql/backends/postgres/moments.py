@@ -12,21 +12,18 @@ from types import MappingProxyType
 
 from dpsql.backends.function_spellings import (
     DEFINED,
-    FORMATTED,
     MONDAY,
-    PARTS,
     WITHIN_CALENDAR,
-    CallSpelling,
     Spelling,
     Spellings,
     define_full_differences,
+    define_month_units,
+    define_strftime,
     define_time_buckets,
-    find_bucket_width,
-    make_strftime_template,
+    define_years_truncations,
 )
 from dpsql.backends.postgres.let_bindings import bind_arguments, emit_bigint_or_null, emit_timestamp
 from dpsql.backends.postgres.values import REAL, emit_constant
-from dpsql.plan.expressions import Call
 from dpsql.plan.types import Type
 
 
@@ -127,37 +124,21 @@ def _define_years_truncation(years: int) -> Spelling:
     return Spelling(bind_arguments(body, emit_timestamp(0)), WITHIN_CALENDAR)
 
 
-def _define_time_bucket(unit: int, kind: str) -> CallSpelling:
-    """The beginning of a bucket of microseconds, `unit` times the number in the call, one of which begins at `MONDAY`."""
-
-    def build_template(call: Call) -> str | None:
-        width = find_bucket_width(call, unit)
-        if width is None:
-            return None
-        since = f"CAST(EXTRACT(EPOCH FROM {emit_timestamp(1)}) * 1000000 AS BIGINT)"
-        begun = bind_arguments(
-            f"CAST(a - MOD(MOD(a - {MONDAY}, {width}) + {width}, {width}) AS NUMERIC)", since
-        )
-        return f"CAST({_define_from_microseconds(begun).sql} AS {kind})"
-
-    return CallSpelling(build_template, WITHIN_CALENDAR)
+def _emit_bucket(width: int) -> str:
+    """Emit the beginning of a bucket of microseconds, one of which begins at `MONDAY`."""
+    since = f"CAST(EXTRACT(EPOCH FROM {emit_timestamp(1)}) * 1000000 AS BIGINT)"
+    begun = bind_arguments(f"CAST(a - MOD(MOD(a - {MONDAY}, {width}) + {width}, {width}) AS NUMERIC)", since)
+    return _define_from_microseconds(begun).sql
 
 
-def _define_month_bucket(unit: int, kind: str) -> CallSpelling:
-    """The beginning of a bucket of months, `unit` times the number in the call, one of which begins with the year 2000."""
-
-    def build_template(call: Call) -> str | None:
-        width = find_bucket_width(call, unit)
-        if width is None:
-            return None
-        begun = bind_arguments(
-            f"a - MOD(MOD(a - {2000 * 12}, {width}) + {width}, {width})",
-            f"({_emit_month_number(emit_timestamp(1))} - 1)",
-        )
-        day = "MAKE_DATE(CAST(a / 12 AS INTEGER), CAST(a % 12 + 1 AS INTEGER), 1)"
-        return f"CAST({bind_arguments(f'CASE WHEN a BETWEEN 12 AND {9999 * 12 + 11} THEN {day} END', begun)} AS {kind})"
-
-    return CallSpelling(build_template, WITHIN_CALENDAR)
+def _emit_month_bucket(width: int) -> str:
+    """Emit the beginning of a bucket of months, one of which begins with the year 2000."""
+    begun = bind_arguments(
+        f"a - MOD(MOD(a - {2000 * 12}, {width}) + {width}, {width})",
+        f"({_emit_month_number(emit_timestamp(1))} - 1)",
+    )
+    day = "MAKE_DATE(CAST(a / 12 AS INTEGER), CAST(a % 12 + 1 AS INTEGER), 1)"
+    return bind_arguments(f"CASE WHEN a BETWEEN 12 AND {9999 * 12 + 11} THEN {day} END", begun)
 
 
 def _emit_padded_field(field: str, digits: int) -> str:
@@ -234,18 +215,9 @@ MOMENTS: Spellings = MappingProxyType(
                 *("day", "hour", "minute", "second"),
             )
         },
-        "date_trunc_decade": _define_years_truncation(10),
-        "date_trunc_century": _define_years_truncation(100),
-        "date_trunc_millennium": _define_years_truncation(1000),
-        "strftime": CallSpelling(
-            make_strftime_template(
-                {field: _emit_padded_field(field, digits) for field, digits in PARTS.values()},
-                _emit_concatenation,
-                emit_constant,
-            ),
-            FORMATTED,
-        ),
-        **define_time_buckets(_define_time_bucket, _define_month_bucket, "TIMESTAMP"),
+        **define_years_truncations(_define_years_truncation),
+        "strftime": define_strftime(_emit_padded_field, _emit_concatenation, emit_constant),
+        **define_time_buckets(_emit_bucket, _emit_month_bucket, "TIMESTAMP"),
         "date_trunc_millisecond": _define_truncation("milliseconds"),
         "date_trunc_microsecond": _define_truncation("microseconds"),
         "last_day": Spelling(
@@ -264,22 +236,12 @@ MOMENTS: Spellings = MappingProxyType(
         "date_diff_second": _define_difference("second", 1),
         "date_diff_millisecond": _define_subsecond_difference(1_000),
         "date_diff_microsecond": _define_subsecond_difference(1),
-        "date_diff_month": _define_month_difference(1),
-        "date_diff_quarter": _define_month_difference(3),
-        "date_diff_year": _define_month_difference(12),
-        "date_diff_decade": _define_month_difference(120),
-        "date_diff_century": _define_month_difference(1_200),
-        "date_diff_millennium": _define_month_difference(12_000),
+        **define_month_units("date_diff", _define_month_difference),
         **define_full_differences(_define_full_difference),
         "plus_days": _define_day_shift("{0}", "{1}", ""),
         "days_plus": _define_day_shift("{1}", "{0}", ""),
         "minus_days": _define_day_shift("{0}", "{1}", "-"),
-        "plus_millennium": _define_month_addition(12_000),
-        "plus_century": _define_month_addition(1_200),
-        "plus_decade": _define_month_addition(120),
-        "plus_year": _define_month_addition(12),
-        "plus_quarter": _define_month_addition(3),
-        "plus_month": _define_month_addition(1),
+        **define_month_units("plus", _define_month_addition),
         "plus_week": _define_day_addition(7),
         "plus_day": _define_day_addition(1),
         "plus_hour": _define_second_addition(3_600),

@@ -22,14 +22,11 @@ from dpsql.backends.function_spellings import (
     COMPARES,
     DAY,
     DEFINED,
-    FORMATTED,
     LEAST_BEYOND_FLOAT,
     MAX_INT64,
     MONDAY,
     MOST_DOUBLE,
     MOST_WILDCARDS,
-    PARTS,
-    PLAIN,
     WITHIN_CALENDAR,
     CallSpelling,
     Spelling,
@@ -37,17 +34,18 @@ from dpsql.backends.function_spellings import (
     TypeSpelling,
     define_full_differences,
     define_integer_casts,
+    define_month_units,
+    define_pattern_matches,
+    define_strftime,
     define_time_buckets,
-    find_bucket_width,
+    define_years_truncations,
     has_constant_text,
     has_only_texts,
     has_separator,
-    make_pattern_template,
-    make_strftime_template,
 )
 from dpsql.backends.spark.patterns import make_like_template, translate_letters
 from dpsql.backends.spark.values import INFINITY, NAN, emit_constant
-from dpsql.plan.expressions import Call, WorkRule
+from dpsql.plan.expressions import WorkRule
 from dpsql.plan.functions import growth
 from dpsql.plan.types import Type
 
@@ -201,35 +199,20 @@ def _define_years_truncation(years: int) -> Spelling:
     )
 
 
-def _define_time_bucket(unit: int, kind: str) -> CallSpelling:
-    """The beginning of a bucket of microseconds, `unit` times the number in the call, one of which begins at `MONDAY`."""
-
-    def build_template(call: Call) -> str | None:
-        width = find_bucket_width(call, unit)
-        if width is None:
-            return None
-        begun = bind_arguments(
-            f"a - PMOD(a - CAST({MONDAY} AS BIGINT), CAST({width} AS BIGINT))",
-            _emit_microseconds(_emit_timestamp(1)),
-        )
-        return f"CAST({_emit_within_calendar(begun)} AS {kind})"
-
-    return CallSpelling(build_template, WITHIN_CALENDAR)
+def _emit_bucket(width: int) -> str:
+    """Emit the beginning of a bucket of microseconds, one of which begins at `MONDAY`."""
+    begun = bind_arguments(
+        f"a - PMOD(a - CAST({MONDAY} AS BIGINT), CAST({width} AS BIGINT))",
+        _emit_microseconds(_emit_timestamp(1)),
+    )
+    return _emit_within_calendar(begun)
 
 
-def _define_month_bucket(unit: int, kind: str) -> CallSpelling:
-    """The beginning of a bucket of months, `unit` times the number in the call, one of which begins with the year 2000."""
-
-    def build_template(call: Call) -> str | None:
-        width = find_bucket_width(call, unit)
-        if width is None:
-            return None
-        begun = bind_arguments(f"a - PMOD(a - {2000 * 12}, CAST({width} AS BIGINT))", _emit_month_number(1))
-        fits = bind_arguments(f"CASE WHEN a BETWEEN 12 AND {9999 * 12 + 11} THEN a END", begun)
-        day = "MAKE_DATE(CAST(a DIV 12 AS INT), CAST(a % 12 + 1 AS INT), 1)"
-        return f"CAST({bind_arguments(day, fits)} AS {kind})"
-
-    return CallSpelling(build_template, WITHIN_CALENDAR)
+def _emit_month_bucket(width: int) -> str:
+    """Emit the beginning of a bucket of months, one of which begins with the year 2000."""
+    begun = bind_arguments(f"a - PMOD(a - {2000 * 12}, CAST({width} AS BIGINT))", _emit_month_number(1))
+    fits = bind_arguments(f"CASE WHEN a BETWEEN 12 AND {9999 * 12 + 11} THEN a END", begun)
+    return bind_arguments("MAKE_DATE(CAST(a DIV 12 AS INT), CAST(a % 12 + 1 AS INT), 1)", fits)
 
 
 def _emit_padded_field(field: str, digits: int) -> str:
@@ -384,10 +367,7 @@ SPELLINGS: Spellings = MappingProxyType(
         "ilike_escape": CallSpelling(
             make_like_template("lower"), f"{_ESCAPES}; of at most {MOST_WILDCARDS} %"
         ),
-        "regexp_matches": CallSpelling(make_pattern_template(_TESTS, emit_constant, bind_arguments), PLAIN),
-        "regexp_full_match": CallSpelling(
-            make_pattern_template(_TESTS, emit_constant, bind_arguments, whole=True), PLAIN
-        ),
+        **define_pattern_matches(_TESTS, emit_constant, bind_arguments),
         # parts of dates
         **{
             name: _define_part(f"{word}({{}})")
@@ -430,18 +410,9 @@ SPELLINGS: Spellings = MappingProxyType(
                 *("hour", "minute", "second", "millisecond", "microsecond"),
             )
         },
-        "date_trunc_decade": _define_years_truncation(10),
-        "date_trunc_century": _define_years_truncation(100),
-        "date_trunc_millennium": _define_years_truncation(1000),
-        "strftime": CallSpelling(
-            make_strftime_template(
-                {field: _emit_padded_field(field, digits) for field, digits in PARTS.values()},
-                _emit_concatenation,
-                emit_constant,
-            ),
-            FORMATTED,
-        ),
-        **define_time_buckets(_define_time_bucket, _define_month_bucket, "TIMESTAMP_NTZ"),
+        **define_years_truncations(_define_years_truncation),
+        "strftime": define_strftime(_emit_padded_field, _emit_concatenation, emit_constant),
+        **define_time_buckets(_emit_bucket, _emit_month_bucket, "TIMESTAMP_NTZ"),
         "dayname": _define_name_lookup(_DAYS, f"(WEEKDAY({_emit_timestamp(0)}) + 1)"),
         "monthname": _define_name_lookup(_MONTHS, f"MONTH({_emit_timestamp(0)})"),
         "last_day": Spelling(f"LAST_DAY({_emit_date(0)})", WITHIN_CALENDAR),
@@ -461,22 +432,12 @@ SPELLINGS: Spellings = MappingProxyType(
             f"({_emit_microseconds(_emit_timestamp(1))} - {_emit_microseconds(_emit_timestamp(0))})",
             WITHIN_CALENDAR,
         ),
-        "date_diff_month": _define_month_difference(1),
-        "date_diff_quarter": _define_month_difference(3),
-        "date_diff_year": _define_month_difference(12),
-        "date_diff_decade": _define_month_difference(120),
-        "date_diff_century": _define_month_difference(1_200),
-        "date_diff_millennium": _define_month_difference(12_000),
+        **define_month_units("date_diff", _define_month_difference),
         **define_full_differences(_define_full_difference),
         "plus_days": _define_day_shift("{0}", "{1}", "TRY_ADD"),
         "days_plus": _define_day_shift("{1}", "{0}", "TRY_ADD"),
         "minus_days": _define_day_shift("{0}", "{1}", "TRY_SUBTRACT"),
-        "plus_millennium": _define_month_addition(12_000),
-        "plus_century": _define_month_addition(1_200),
-        "plus_decade": _define_month_addition(120),
-        "plus_year": _define_month_addition(12),
-        "plus_quarter": _define_month_addition(3),
-        "plus_month": _define_month_addition(1),
+        **define_month_units("plus", _define_month_addition),
         "plus_week": _define_addition(7 * DAY),
         "plus_day": _define_addition(DAY),
         "plus_hour": _define_addition(3_600_000_000),
