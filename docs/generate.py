@@ -28,9 +28,9 @@ import typer
 import dpsql
 from dpsql import errors
 from dpsql.backends.function_spellings import CallSpelling, Spelling, TypeSpelling
-from dpsql.backends.postgres.dialect import CANNOT as POSTGRES_CANNOT
+from dpsql.backends.postgres.dialect import UNSUPPORTED as POSTGRES_UNSUPPORTED
 from dpsql.backends.postgres.functions import SPELLINGS as POSTGRES_FUNCTIONS
-from dpsql.backends.spark.dialect import CANNOT as SPARK_CANNOT
+from dpsql.backends.spark.dialect import UNSUPPORTED as SPARK_UNSUPPORTED
 from dpsql.backends.spark.functions import SPELLINGS as SPARK_FUNCTIONS
 from dpsql.interfaces.cli.app import app
 from dpsql.interfaces.shell.commands import COMMANDS
@@ -384,7 +384,10 @@ def types() -> str:
 
 def engines() -> str:
     """Return the page of engines: their functions, with the reason why no row fails, and what they do not support."""
-    rooms = {"PostgreSQL": (POSTGRES_FUNCTIONS, POSTGRES_CANNOT), "Spark": (SPARK_FUNCTIONS, SPARK_CANNOT)}
+    rooms = {
+        "PostgreSQL": (POSTGRES_FUNCTIONS, POSTGRES_UNSUPPORTED),
+        "Spark": (SPARK_FUNCTIONS, SPARK_UNSUPPORTED),
+    }
     lines = [
         "# Engines",
         _MADE.format(source="the dialects of `dpsql.backends`"),
@@ -399,8 +402,8 @@ def engines() -> str:
         "ARG_MIN, ARG_MAX, MEDIAN, QUANTILE_DISC and quartiles.",
         "",
     ]
-    for engine, (_, cannot) in rooms.items():
-        lines += [f"{engine} does not support:", "", *(f"- {item}" for item in cannot), ""]
+    for engine, (_, unsupported) in rooms.items():
+        lines += [f"{engine} does not support:", "", *(f"- {item}" for item in unsupported), ""]
     numbers = " and ".join(f"{engine} has {len(known)}" for engine, (known, _) in rooms.items())
     lines += [
         "## Functions",

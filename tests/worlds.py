@@ -140,7 +140,7 @@ def engine_of(connection: Connection) -> duckdb.DuckDBPyConnection:
     """The database behind a connection, which no analyst can reach."""
     backend = connection.engine.backend
     assert isinstance(backend, DuckDBBackend)
-    return backend._connection
+    return backend._runner.connection
 
 
 def prepared(connection: Connection, sql: str, max_groups: int | None = None) -> PreparedQuery:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NoReturn, Protocol, final
 
 from dpsql.backends.dialect import Dialect
-from dpsql.errors import InternalError
+from dpsql.errors import BackendError, InternalError, OperationalError
 
 
 @final
@@ -39,6 +40,24 @@ class Exact:
 
     def __reduce__(self) -> NoReturn:
         raise InternalError("exact values cannot be pickled or copied")
+
+
+def to_exact_rows(rows: Iterable[tuple[Any, ...]]) -> Exact:
+    """Return the rows of a statement, in which a DECIMAL is a whole number, and an array a list of them."""
+    return Exact([tuple(map(_to_exact_value, row)) for row in rows])
+
+
+def _to_exact_value(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return int(value)
+    return list(map(_to_exact_value, value)) if isinstance(value, list) else value
+
+
+def make_failure(*, cancelled: bool) -> BackendError | OperationalError:
+    """Return the error for a failed statement, which has constant text whatever the engine says."""
+    if not cancelled:
+        return BackendError()
+    return OperationalError("the query was cancelled while it ran; any charge stands", code="cancelled")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,20 @@
 """Copies of public tables in a DuckDB of their own, in which look-ups and queries of public tables are evaluated.
 
-What is above the release boundary is DuckDB's wherever the private rows lie, so that it means the same. Public rows are
-copied in the transaction of the query that reads them, as they are stored; `clean` reads the copies as it reads tables.
+DuckDB computes everything above the release boundary wherever the private rows lie, so that it means the same. Public rows are
+copied in the transaction of the query that reads them, as they are stored; emission reads the copies as it reads tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import duckdb
 
 from dpsql.backends.duckdb import LOCKED, lock_down
 from dpsql.backends.quoting import quote_identifier, quote_table_name
-from dpsql.errors import BackendError
-from dpsql.policy import split_table_name
+from dpsql.errors import BackendError, OperationalError
+from dpsql.policy import normalize_name, split_table_name
 from dpsql.policy.engine_types import (
     UNLIMITED,
     infer_column_type,
@@ -31,18 +31,23 @@ NO_COLUMN = '"#" INTEGER'
 """The column of a copy of which no column is read: the engine has no table without one."""
 
 Columns = Sequence[tuple[str, str]]
+"""The names of columns, with their engine types."""
 
 
 class PublicCopies:
-    """An engine in memory that holds copies of public tables, by the names of the policy."""
+    """An engine in memory that holds copies of the `public` tables, by the names of the policy.
 
-    def __init__(self) -> None:
+    Raises BackendError for any failure.
+    """
+
+    def __init__(self, public: Iterable[str] = ()) -> None:
+        self._public = frozenset(map(normalize_name, public))
         self._connection = duckdb.connect(config=_CONFIG)
         lock_down(self._connection)
         self._copied_names: set[str] = set()
 
     def can_parse(self, text: str) -> bool:
-        """Whether DuckDB's parser reads a text as one statement."""
+        """Return whether DuckDB's parser reads a text as one statement: queries are in its SQL."""
         try:
             return len(self._connection.extract_statements(text)) == 1
         except duckdb.Error:
@@ -54,17 +59,19 @@ class PublicCopies:
         tables: Mapping[str, Columns],
         read_rows: Callable[[str, Columns], list[tuple[Any, ...]]],
     ) -> None:
-        """Copies the tables whose names stand in an emitted statement; `read_rows` gives the rows of a table's columns.
+        """Copy the public ones of the `tables` whose names stand in an emitted statement; `read_rows` returns the rows of a table's columns.
 
         A value is as Python holds it, days and moments of the calendar alone; a table without columns has some value.
         """
         for name, columns in tables.items():
-            if name not in self._copied_names and quote_table_name(name) in sql:
-                self._copy_table(name, columns, read_rows(name, columns))
+            is_read = normalize_name(name) in self._public and quote_table_name(name) in sql
+            if is_read and name not in self._copied_names:
+                readable = [(column, kind) for column, kind in columns if _is_readable_type(kind)]
+                self._copy_table(name, readable, read_rows(name, readable))
                 self._copied_names.add(name)
 
     def run_query(self, sql: str) -> tuple[list[tuple[Any, ...]], list[str]]:
-        """The rows and the engine types of an emitted query over copies. Raises BackendError for any failure."""
+        """Return the rows and the engine types of an emitted query over copies."""
         failed = False
         try:
             cursor = self._connection.execute(sql)
@@ -75,13 +82,13 @@ class PublicCopies:
         raise BackendError if failed else AssertionError
 
     def drop_copies(self) -> None:
-        """Drops all copies."""
+        """Drop all copies."""
         for name in self._copied_names:
             self._connection.execute(f"DROP TABLE IF EXISTS {quote_table_name(name)}")
         self._copied_names.clear()
 
     def close(self) -> None:
-        """Lets the engine go."""
+        """Close the engine."""
         self._connection.close()
 
     def _copy_table(self, name: str, columns: Columns, rows: list[tuple[Any, ...]]) -> None:
@@ -101,27 +108,31 @@ class PublicCopies:
             self._connection.execute(f"INSERT INTO {quote_table_name(name)} SELECT {values}", series)
 
 
+def make_changed_table_error() -> OperationalError:
+    """Return the error for a table of the policy that is not what it was when the connection was opened."""
+    return OperationalError(
+        "a table of the policy has changed since the connection was opened; nothing was charged",
+        code="unbound",
+        hint="connect again",
+    )
+
+
 def _emit_unnested_values(kind: str) -> str:
-    """The values of a column from a list of them, in which moments are in UTC."""
+    """Emit the values of a column from a list of them, in which moments are in UTC."""
     plain = rename_types(kind, {_ZONED: "TIMESTAMP"})
     return _emit_in_utc(f"unnest(CAST(? AS {plain}[]))", kind)
 
 
 def _emit_in_utc(read: str, kind: str) -> str:
-    """A value as one of a type: a moment that has a zone, or a list of such."""
+    """Emit a value as one of a type: a moment that has a zone, or a list of such."""
     of = parse_element_type(kind)
     if of is not None and _ZONED in of:
         return f"list_transform({read}, lambda x: {_emit_in_utc('x', of)})"
     return f"{read} AT TIME ZONE 'UTC'" if kind == _ZONED else read
 
 
-def select_readable_columns(columns: Columns) -> list[tuple[str, str]]:
-    """The columns that a copy can have."""
-    return [(name, kind) for name, kind in columns if _is_readable_type(kind)]
-
-
 def _is_readable_type(kind: str) -> bool:
-    """Whether a type can be read, with all parts of a list or struct."""
+    """Return whether a type can be read, with all parts of a list or struct."""
     of, inner = parse_element_type(kind), parse_struct_fields(kind)
     if of is not None:
         return _is_readable_type(of)
@@ -131,7 +142,7 @@ def _is_readable_type(kind: str) -> bool:
 
 
 def _get_copy_type(kind: str) -> str:
-    """The type of a copy's column, which holds what is stored."""
+    """Return the type of a copy's column, which holds every stored value."""
     inner = parse_element_type(kind)
     if inner is not None:
         return f"{_get_copy_type(inner)}[]"

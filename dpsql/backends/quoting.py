@@ -1,4 +1,4 @@
-"""Quote names and texts for DuckDB's SQL."""
+"""Quote names and texts for SQL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def quote_table_name(name: str) -> str:
 
 
 def quote_literal(text: str) -> str:
-    """A text in quotes.
+    """Quote a text.
 
     >>> quote_literal("it's")
     "'it''s'"

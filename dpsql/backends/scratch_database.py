@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpsql.backends.base import DatabaseIdentity
 from dpsql.backends.duckdb import LOCKED, DuckDBBackend, lock_down
-from dpsql.backends.duckdb.settings import find_cancellation
+from dpsql.backends.duckdb.statements import find_cancellation
 from dpsql.backends.quoting import quote_identifier, quote_table_name
 from dpsql.errors import BackendError, OperationalError
 from dpsql.ledger.workers import run_interruptibly
@@ -133,7 +133,7 @@ class EmptyBackend(DuckDBBackend):
 
     def close(self) -> None:
         """Close the connection, which is not shared."""
-        self._connection.close()
+        self._runner.connection.close()
 
 
 def create_empty_database(policy: Policy) -> duckdb.DuckDBPyConnection:

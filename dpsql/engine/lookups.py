@@ -84,7 +84,7 @@ class PublicLookups:
     @property
     def approximate_functions(self) -> frozenset[str]:
         """Return the functions whose last digits differ between the engine of private rows and DuckDB."""
-        return self.backend.dialect.approximate_functions
+        return self.backend.dialect.functions.approximate_functions
 
     def look_up_multiplicity(self, join: Join) -> int:
         """Return the largest number of rows of the right side of `join` that match one row."""

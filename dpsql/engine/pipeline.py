@@ -161,7 +161,7 @@ class Engine:
             lowered = lower_statement(
                 parsed, self.catalog, public, query.parameters, wanted.max_groups, at=query.time
             )
-            outer = finish_statement(lowered, public, self.backend.dialect.work_rules)
+            outer = finish_statement(lowered, public, self.backend.dialect.functions.work_rules)
         before = list_steps(outer)
         if not self.backend.can_parse(parsed.text):
             # The parser here forgives much that the engine does not; an answer must not rest on a guess.
@@ -244,7 +244,9 @@ class Engine:
             self.backend.dialect,
         )
         verify_plan(plan)
-        groups = {} if dialect.supports_public_groups else public.read_public_groups(release.input)
+        groups = (
+            {} if dialect.capabilities.supports_public_groups else public.read_public_groups(release.input)
+        )
         read, tables = substitute_subqueries(analysis, {}, groups), list_private_tables(release.input)
         statement = emit_statement(plan, read, dialect)
         return PreparedRelease(release, tables, plan, statement, loss_share, dialect=dialect, groups=groups)

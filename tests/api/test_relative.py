@@ -219,7 +219,7 @@ def test_explain_promises_no_price(con: Connection) -> None:
     assert explained.lines[2].startswith("  first step: ε = ")
     assert explained.lines[3].startswith("  all steps together: at most as for ε = ")
     with opened(str(con.engine.get_account("visits").accountant.name)) as other:
-        other.engine.backend._connection.execute("DELETE FROM visits")  # type: ignore[attr-defined]
+        other.engine.backend._runner.connection.execute("DELETE FROM visits")  # type: ignore[attr-defined]
         assert other.explain(COUNT, target_error="5%", confidence=0.9).lines == explained.lines
     assert con.budget()["visits"].queries == 0
     with pytest.raises(dpsql.QueryRejected) as caught:

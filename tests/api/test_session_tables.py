@@ -96,7 +96,7 @@ def test_estimates_are_those_of_the_private_rows(asked: Connection) -> None:
         "WHERE NOT urgent GROUP BY p ORDER BY n DESC, p"
     )
     found = asked.query(sql.format("r"))
-    database = asked.engine.backend._connection.cursor()  # type: ignore[attr-defined]
+    database = asked.engine.backend._runner.connection.cursor()  # type: ignore[attr-defined]
     rows = "(SELECT CASE WHEN plan <> 'Z' THEN plan END AS plan, ward AS w, urgent FROM visits)"
     exact = {row[0]: row[1:] for row in database.execute(sql.format(rows)).fetchall()}
     assert found.columns == ("p", "n", "known", "total", "mean")

@@ -234,7 +234,7 @@ def test_a_confidence_goes_with_an_error(con: dpsql.Connection) -> None:
 def test_the_loss_does_not_depend_on_the_data(con: dpsql.Connection) -> None:
     """An empty table leads to the same ε, the same price and the same words."""
     with dpsql.connect(database(), policy=con.engine.policy, ledger=":memory:") as other:
-        other.engine.backend._connection.execute("DELETE FROM visits")  # type: ignore[attr-defined]
+        other.engine.backend._runner.connection.execute("DELETE FROM visits")  # type: ignore[attr-defined]
         for sql, error in REACHABLE.values():
             assert other.explain(sql, target_error=error).lines == con.explain(sql, target_error=error).lines
 

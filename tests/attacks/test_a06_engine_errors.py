@@ -98,7 +98,7 @@ def test_the_text_is_constant_and_the_charge_stays(
     """Whatever is raised, wherever: one text, no cause, no context, no value in any frame, log or stream."""
     connection = world(person(1))
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr(connection.engine.backend, "_connection", Failing(RAISED[kind], on_fetch))
+    monkeypatch.setattr(connection.engine.backend._runner, "connection", Failing(RAISED[kind], on_fetch))
     error = caught(connection)
     assert error.message == CONSTANT
     assert error.__cause__ is None
@@ -113,7 +113,9 @@ def test_the_text_is_constant_and_the_charge_stays(
 def test_what_is_post_processed_is_charged_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that are sorted, or computed on, are charged no later than those that are shown as they are."""
     connection = world(person(1))
-    monkeypatch.setattr(connection.engine.backend, "_connection", Failing(RAISED["python"], on_fetch=True))
+    monkeypatch.setattr(
+        connection.engine.backend._runner, "connection", Failing(RAISED["python"], on_fetch=True)
+    )
     caught(connection, f"{SQL} ORDER BY 1")
     caught(connection, SQL.replace("COUNT(*)", "COUNT(*) + 1"))
     assert spent(connection) == 2
@@ -124,7 +126,7 @@ def test_the_same_error_whatever_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     connection = world(person(1), max_failures=len(RAISED))
     shown = set()
     for raised in RAISED.values():
-        monkeypatch.setattr(connection.engine.backend, "_connection", Failing(raised))
+        monkeypatch.setattr(connection.engine.backend._runner, "connection", Failing(raised))
         error = caught(connection)
         shown.add((str(error), error.code, error.hint, error.args, error.position, error.text))
     assert len(shown) == 1
@@ -167,7 +169,7 @@ def test_an_open_transaction_of_the_owner_is_left_as_it_is() -> None:
 def test_an_error_keeps_its_silence_inside_another_handler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked while the analyst handles an error of his own, the context is his error and nothing else."""
     connection = world(person(1))
-    monkeypatch.setattr(connection.engine.backend, "_connection", Failing(RAISED["conversion"]))
+    monkeypatch.setattr(connection.engine.backend._runner, "connection", Failing(RAISED["conversion"]))
     mine = KeyError("mine")
     context: list[BaseException | None] = []
 

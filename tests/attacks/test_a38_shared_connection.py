@@ -57,7 +57,9 @@ def asking(request: pytest.FixtureRequest, shared: Connection) -> list[Connectio
     opened: Any = engine.backend
     return [
         Connection(
-            type(engine)(engine.policy, kinds(opened._connection), engine.ledger, "ana", engine.entropy)
+            type(engine)(
+                engine.policy, kinds(opened._runner.connection), engine.ledger, "ana", engine.entropy
+            )
         )
         for _ in range(CROWD)
     ]

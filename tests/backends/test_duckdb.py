@@ -10,7 +10,7 @@ import pytest
 from worlds import close_all, connected, engine_of
 
 from dpsql.backends.duckdb import UNSOUND, DuckDBBackend
-from dpsql.backends.duckdb.dialect import compute_statement_shape
+from dpsql.backends.duckdb.statements import compute_statement_shape
 from dpsql.backends.scratch_database import ScratchDatabase
 from dpsql.errors import BackendError, OperationalError
 
@@ -128,8 +128,10 @@ def test_temporary_tables_of_a_file_end_with_their_transaction(
     with duckdb.connect(str(path)) as made:
         made.execute("CREATE TABLE people AS SELECT 30 AS age")
     backend, number = DuckDBBackend(str(path)), "SELECT txid_current()"
-    quietly = backend._execute_quietly
-    monkeypatch.setattr(backend, "_execute_quietly", lambda sql: sql.startswith("DROP") or quietly(sql))
+    quietly = backend._runner.execute_quietly
+    monkeypatch.setattr(
+        backend._runner, "execute_quietly", lambda sql: sql.startswith("DROP") or quietly(sql)
+    )
     with backend.open_snapshot():
         assert backend.run_statement(number).reveal() != backend.run_statement(number).reveal()
         with backend.stage_tables([('"#ages"', "SELECT age FROM people")]):

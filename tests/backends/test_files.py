@@ -178,7 +178,7 @@ def test_nothing_else_can_be_read(database: Any, tmp_path: Path) -> None:
         f"SET allowed_paths = ['{secret}']",
     ):
         with pytest.raises(duckdb.Error):
-            backend._connection.execute(sql)
+            backend._runner.connection.execute(sql)
     backend.close()
 
 
@@ -245,9 +245,9 @@ def test_views_of_other_databases_are_no_tables(tmp_path: Path, make: Any) -> No
         assert caught.value.code == "source"
     backend = DuckDBBackend({"orders": path})
     with pytest.raises(duckdb.Error):
-        backend._connection.execute(f"ATTACH '{path}' AS again")
+        backend._runner.connection.execute(f"ATTACH '{path}' AS again")
     assert list(backend.read_schema()) == ["orders"]
-    assert backend._connection.execute(
+    assert backend._runner.connection.execute(
         "SELECT COUNT(*) FROM duckdb_databases() WHERE NOT internal"
     ).fetchone() == (1,)
     assert path.read_bytes() == before

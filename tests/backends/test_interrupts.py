@@ -16,7 +16,7 @@ from worlds import close_all, connected, engine_of
 from dpsql.api.connection import Connection
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.backends.duckdb.settings import find_cancellation
+from dpsql.backends.duckdb.statements import find_cancellation
 from dpsql.backends.scratch_database import ScratchDatabase
 from dpsql.errors import BackendError, OperationalError
 from dpsql.ledger.workers import run_interruptibly

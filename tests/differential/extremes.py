@@ -396,7 +396,7 @@ def cause(worlds: Sequence[World], prepared: PreparedQuery) -> str:
         assert isinstance(backend, DuckDBBackend)
         for part in prepared.releases:
             try:
-                backend._connection.cursor().execute(part.statement.sql).fetchall()
+                backend._runner.connection.cursor().execute(part.statement.sql).fetchall()
             except Exception as error:
                 return f"{type(error).__name__}: {str(error)[:300]}"
     return "unknown"

@@ -235,7 +235,7 @@ class World:
         """Closes both."""
         backend = self.connection.engine.backend
         assert isinstance(backend, DuckDBBackend)
-        backend._connection.close()
+        backend._runner.connection.close()
         self.connection.close()
         self.plain.close()
 

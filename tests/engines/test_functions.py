@@ -35,9 +35,9 @@ from plan.functions.pools import (
 )
 from postgres import Server
 
-from dpsql.backends.postgres.connection import build_settings_statements
 from dpsql.backends.postgres.dialect import POSTGRES
 from dpsql.backends.postgres.functions import SPELLINGS
+from dpsql.backends.postgres.session import build_settings_statements
 from dpsql.backends.postgres.values import TYPES, emit_constant
 from dpsql.errors import QueryRejected
 from dpsql.plan.expressions import Call, Literal
@@ -56,7 +56,7 @@ _NEAR = frozenset({"ln", "log10", "exp"})
 
 def test_last_digits_are_said() -> None:
     """The dialect names each function whose last digits differ."""
-    assert POSTGRES.approximate_functions >= _NEAR
+    assert POSTGRES.functions.approximate_functions >= _NEAR
 
 
 def held(kind: Type) -> list[tuple[int, str | None]]:

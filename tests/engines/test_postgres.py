@@ -19,9 +19,9 @@ from engines.loading import database, grant
 from postgres import Server
 
 import dpsql
-from dpsql.backends.postgres import connection as module
 from dpsql.backends.postgres.connection import PostgresBackend
 from dpsql.backends.postgres.dialect import POSTGRES
+from dpsql.backends.postgres.session import require_version
 from dpsql.errors import BackendError, OperationalError, PolicyError, QueryRejected
 from dpsql.interfaces.cli import main
 
@@ -459,7 +459,7 @@ def test_names_that_would_be_cut_are_refused(people: tuple[str, Any]) -> None:
 def test_a_text_with_character_zero_is_refused() -> None:
     """PostgreSQL has no such text."""
     with pytest.raises(QueryRejected) as caught:
-        POSTGRES.require_readable_sql("SELECT 'a\0'")
+        POSTGRES.support.require_readable_sql("SELECT 'a\0'")
     assert caught.value.code == "engine"
 
 
@@ -535,7 +535,7 @@ def test_a_server_that_is_not_there() -> None:
 def test_a_server_that_was_not_reviewed_is_refused(number: int, encoding: str, code: str) -> None:
     """Another version, or another encoding."""
     with pytest.raises(OperationalError) as caught:
-        module._require_version(number, encoding)
+        require_version(number, encoding)
     assert caught.value.code == code
 
 

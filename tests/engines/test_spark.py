@@ -22,7 +22,7 @@ from worlds import before_filters
 import dpsql
 from dpsql.backends.spark import session as sessions
 from dpsql.backends.spark.connection import SparkBackend
-from dpsql.backends.spark.dialect import PART, SparkDialect
+from dpsql.backends.spark.dialect import PART, make_spark_dialect
 from dpsql.backends.spark.session import PINNED, QUICK, needs_reset
 from dpsql.errors import BackendError, OperationalError, PolicyError, QueryRejected
 from dpsql.planning.build_clamps import BY_NORM
@@ -220,7 +220,7 @@ def test_no_row_that_a_condition_drops_ends_a_query(con: Any, product: str) -> N
 
 def test_nobodys_settings_decide(con: Any, people: Any) -> None:
     """Statements run in a session with dpsql's settings; the owner's session keeps its own."""
-    session = con.engine.backend._session
+    session = con.engine.backend._runner.session
     wanted = {**PINNED, **QUICK}
     assert {name: session.conf.get(name) for name in wanted} == wanted
     assert session.conf.get("spark.sql.legacy.sizeOfNull") == "true"  # ANSI rules have the last word there
@@ -445,7 +445,7 @@ def test_a_version_that_was_not_reviewed_is_refused(version: str) -> None:
 
 def test_texts_are_written_so_that_no_setting_changes_them(con: Any) -> None:
     """A constant reads back as itself: quotes, backslashes, variables, character 0."""
-    dialect: Callable[[Any], str] = SparkDialect().emit_constant
+    dialect: Callable[[Any], str] = make_spark_dialect().values.emit_constant
     values = [
         "it's",
         "a\\b",
@@ -468,19 +468,21 @@ def test_texts_are_written_so_that_no_setting_changes_them(con: Any) -> None:
 def test_whole_numbers_do_not_wrap(con: Any) -> None:
     """Sums of the largest numbers of 64 bits, whole or in parts, quotients, and points of DOUBLE beyond them, are exact."""
     assert 2**46 * 2**PART <= 2**63
-    dialect = SparkDialect()
-    most, point = 2**63 - 1, dialect.emit_wide_lattice_point("x", (2.0**40, 2.0**40))
+    dialect = make_spark_dialect()
+    most, point = 2**63 - 1, dialect.points.emit_wide_lattice_point("x", (2.0**40, 2.0**40))
     items = [
-        (dialect.emit_exact_sum("n", most), -most + 3 * most),
-        (dialect.emit_exact_sum("n DIV 3000000001", 2**33), 2 * (most // 3_000_000_001)),
-        (dialect.emit_exact_sum("n DIV 300000000000001", 2**16), 2 * (most // 300_000_000_000_001)),
+        (dialect.integers.emit_exact_sum("n", most), -most + 3 * most),
+        (dialect.integers.emit_exact_sum("n DIV 3000000001", 2**33), 2 * (most // 3_000_000_001)),
+        (dialect.integers.emit_exact_sum("n DIV 300000000000001", 2**16), 2 * (most // 300_000_000_000_001)),
         (
-            dialect.emit_integer_quotient(f"{dialect.to_wide_int('MIN(n)')} * {2**40}", "-7"),
+            dialect.integers.emit_integer_quotient(
+                f"{dialect.integers.to_wide_int('MIN(n)')} * {2**40}", "-7"
+            ),
             most * 2**40 // 7,
         ),
         (f"MAX({point})", 2**80),
         (f"MIN({point})", round(Fraction(-1 / 3) * 2**80)),
-        (f"SUM({dialect.emit_lattice_point('x', 2.0)})", 2 - 1),
+        (f"SUM({dialect.points.emit_lattice_point('x', 2.0)})", 2 - 1),
     ]
     rows = f"(VALUES ({most}L, 1e0), ({most}L, 5e-324), ({most}L, -1e0 / 3e0), ({-most}L, NULL)) AS t(n, x)"
     sql = f"SELECT {', '.join(f'{text} AS c{place}' for place, (text, _) in enumerate(items))} FROM {rows}"

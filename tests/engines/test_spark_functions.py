@@ -38,7 +38,7 @@ from plan.functions.pools import (
 )
 
 from dpsql.backends.spark import values
-from dpsql.backends.spark.dialect import SparkDialect
+from dpsql.backends.spark.dialect import make_spark_dialect
 from dpsql.backends.spark.functions import SPELLINGS
 from dpsql.backends.spark.session import pin_settings
 from dpsql.backends.spark.values import TYPES
@@ -60,7 +60,7 @@ _NEAR = frozenset(
     }
 )
 """Functions that a library of mathematics computes, which differ in the last digits."""
-SPARK = SparkDialect()
+SPARK = make_spark_dialect()
 SPARK_COLUMN = '"t0"."c"'
 """How the column of a call is written."""
 PARTS = 12
@@ -69,7 +69,7 @@ PARTS = 12
 
 def test_last_digits_are_said() -> None:
     """The dialect names each function whose last digits differ."""
-    assert SPARK.approximate_functions >= _NEAR
+    assert SPARK.functions.approximate_functions >= _NEAR
 
 
 def held(kind: Type) -> list[tuple[int, str | None]]:

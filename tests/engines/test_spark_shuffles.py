@@ -79,7 +79,7 @@ def skewed(spark: Any) -> Iterator[Any]:
 @pytest.fixture
 def con(skewed: Any) -> Iterator[Any]:
     with dpsql.connect(skewed, policy=POLICY, ledger=":memory:", epsilon=1) as connection:
-        session = connection.engine.backend._session
+        session = connection.engine.backend._runner.session
         # Plans are whole before they run, and no table is small.
         session.conf.set("spark.sql.adaptive.enabled", "false")
         session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
@@ -105,18 +105,20 @@ def watched(backend: SparkBackend) -> Iterator[Seen]:
     """Within it the plans of statements and of rows that are held are noted."""
     seen = Seen()
 
+    runner = backend._runner
+
     def noting(work: Any) -> Any:
         def wrapped(sql: str) -> Any:
             if sql.startswith(("SELECT", "WITH")):
-                plan = backend._session.sql(sql)._jdf.queryExecution().executedPlan().toString()
+                plan = runner.session.sql(sql)._jdf.queryExecution().executedPlan().toString()
                 seen.plans.append(str(plan))
             return work(sql)
 
         return wrapped
 
     with (
-        mock.patch.object(backend, "_run_guarded", noting(backend._query_rows)),
-        mock.patch.object(backend, "_checkpoint_query", noting(backend._checkpoint_query)),
+        mock.patch.object(runner, "query_rows", noting(runner.query_rows)),
+        mock.patch.object(runner, "checkpoint_query", noting(runner.checkpoint_query)),
     ):
         yield seen
 
@@ -188,6 +190,6 @@ def most_records(session: Any, work: Any) -> int:
 )
 def test_rows_of_a_unit_are_added_up_before_they_are_shuffled(con: Any, sql: str, meet: bool) -> None:
     """No task reads the rows of the unit that has nearly all, but for windows and quantiles, and joins of large tables."""
-    most = most_records(con.engine.backend._session, lambda: con.query(sql))
+    most = most_records(con.engine.backend._runner.session, lambda: con.query(sql))
     assert most > 0
     assert (most > ROWS // 2) == meet

@@ -194,7 +194,7 @@ verify_plan(plan)""",
         "places-in-the-order-of-keys",
         "dpsql.sql.compile.contribution_bounds:emit_group_order",
         """
-        f"PARTITION BY u ORDER BY {get_dialect().emit_shuffle_key(seed)}, {', '.join(keys)}"
+        f"PARTITION BY u ORDER BY {get_dialect().hashes.emit_shuffle_key(seed)}, {', '.join(keys)}"
         """,
         """
         f"PARTITION BY u ORDER BY {', '.join(keys)}"
@@ -254,10 +254,10 @@ verify_plan(plan)""",
         "parts-rounded-up",
         "dpsql.sql.compile.clamp_histograms:build_clamp_summands",
         """
-        get_dialect().emit_integer_quotient(f"{get_dialect().to_wide_int(amount)} * {clamp.subdivisions}", f"GREATEST({compared}, 1)")
+        get_dialect().integers.emit_integer_quotient(f"{get_dialect().integers.to_wide_int(amount)} * {clamp.subdivisions}", f"GREATEST({compared}, 1)")
         """,
         """
-        get_dialect().emit_integer_quotient(f"{get_dialect().to_wide_int(amount)} * {clamp.subdivisions}", f"GREATEST({compared}, 1)") + " + 1"
+        get_dialect().integers.emit_integer_quotient(f"{get_dialect().integers.to_wide_int(amount)} * {clamp.subdivisions}", f"GREATEST({compared}, 1)") + " + 1"
         """,
         "what a unit has in all its groups is more than the point",
         f"{_LAW}[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by sum]",
@@ -308,7 +308,7 @@ verify_plan(plan)""",
     ),
     Fault(
         "long-squares-are-lost",
-        "dpsql.backends.duckdb.dialect:DuckDBDialect.to_narrow_int",
+        "dpsql.backends.duckdb.dialect:DuckDBIntegers.to_narrow_int",
         "fits_int64(low) and fits_int64(high)",
         "True",
         "units whose squares add up to more than 64 bits have no norm",
@@ -330,10 +330,10 @@ verify_plan(plan)""",
         "norms-not-rounded-up",
         "dpsql.sql.compile.clamp_histograms:_emit_norm_share",
         """
-        f"SQRT({get_dialect().to_double(f'GREATEST({squares}, 1)')}) * {emit_constant(2.0**clamp.norm_shift * (1 + 2.0**-50))}"
+        f"SQRT({get_dialect().integers.to_double(f'GREATEST({squares}, 1)')}) * {emit_constant(2.0**clamp.norm_shift * (1 + 2.0**-50))}"
         """,
         """
-        f"SQRT({get_dialect().to_double(f'GREATEST({squares}, 1)')}) * {emit_constant(2.0**clamp.norm_shift * (1 - 2.0**-9))}"
+        f"SQRT({get_dialect().integers.to_double(f'GREATEST({squares}, 1)')}) * {emit_constant(2.0**clamp.norm_shift * (1 - 2.0**-9))}"
         """,
         "the contributions of a unit beyond the clamp have a larger norm than the point",
         f"{_LAW}[SELECT SUM(x) FROM t WHERE u > 0 GROUP BY k [] by norm]",
@@ -541,7 +541,7 @@ verify_plan(plan)""",
     Fault(
         "sums-over-units-of-64-bits",
         "dpsql.sql.compile.clamp_histograms:Summand.sum",
-        "get_dialect().emit_exact_sum(self.text, self.max_magnitude)",
+        "get_dialect().integers.emit_exact_sum(self.text, self.max_magnitude)",
         'f"SUM({self.text})"',
         "a sum over many units ends a query in Spark",
         "tests/engines/test_spark.py::test_sums_over_units_have_more_than_64_bits[k]",
@@ -557,8 +557,8 @@ verify_plan(plan)""",
     Fault(
         "many-clamps-of-all-rows-in-one-statement",
         "dpsql.sql.compile.statement:_needs_stages",
-        "few and (get_dialect().materializes_ctes or not analysis.release.keys)",
-        "(few and get_dialect().materializes_ctes) or not analysis.release.keys",
+        "few and (get_dialect().capabilities.materializes_ctes or not analysis.release.keys)",
+        "(few and get_dialect().capabilities.materializes_ctes) or not analysis.release.keys",
         "a statement of 90 sums takes the engine ten times as long",
         "tests/sql/test_many_sums.py::test_many_sums_of_all_rows_are_read_in_stages",
     ),

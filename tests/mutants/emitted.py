@@ -13,16 +13,16 @@ FAULTS = (
     Fault(
         "bins-are-counted-from-the-least-point",
         "dpsql.sql.compile.quantile_windows:_emit_bin",
-        "return get_dialect().emit_right_shift(at, width)",
-        'return get_dialect().emit_right_shift(f"({at} + 4611686018427387904)", width)',
+        "return get_dialect().integers.emit_right_shift(at, width)",
+        'return get_dialect().integers.emit_right_shift(f"({at} + 4611686018427387904)", width)',
         "the distance of two points leaves 64 bits for one row",
         "tests/attacks/test_a26_overflow.py::test_no_extreme_makes_a_statement_fail[9223372036854775807-]",
     ),
     Fault(
         "points-are-cast-plainly",
-        "dpsql.backends.duckdb.dialect:DuckDBDialect.emit_lattice_point",
-        'f"TRY_CAST({number} * {emit_constant(factor)} AS BIGINT)"',
-        'f"CAST({number} * {emit_constant(factor)} AS BIGINT)"',
+        "dpsql.backends.duckdb.dialect:DuckDBPoints.emit_lattice_point",
+        'f"TRY_CAST({number} * {self.values.emit_constant(factor)} AS BIGINT)"',
+        'f"CAST({number} * {self.values.emit_constant(factor)} AS BIGINT)"',
         "a value beyond 64 bits fails a query, wherever the engine casts it",
         "tests/properties/test_infallible.py::test_points_are_infallible",
     ),
@@ -37,8 +37,8 @@ FAULTS = (
     Fault(
         "values-need-a-row-that-counts",
         "dpsql.sql.compile.statement:_join_groups",
-        "get_dialect().emit_full_join(query, name, on)",
-        'get_dialect().emit_full_join(query, name, on).replace("FULL", "LEFT")',
+        "get_dialect().queries.emit_full_join(query, name, on)",
+        'get_dialect().queries.emit_full_join(query, name, on).replace("FULL", "LEFT")',
         "a unit's row brings the values of others to a group",
         "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
         "[SELECT COUNT(DISTINCT s) FROM t GROUP BY k []]",
@@ -62,31 +62,31 @@ FAULTS = (
     Fault(
         "all-rows-in-order",
         "dpsql.sql.compile.quantile_windows:_emit_points",
-        'get_dialect().emit_evenly_spaced_elements("s", "m")',
+        'get_dialect().lists.emit_evenly_spaced_elements("s", "m")',
         '"UNNEST(s)"',
         "all rows of a unit count where values are put in order",
         "tests/properties/test_ranked.py::test_a_unit_moves_penalties_apart_as_derived",
     ),
     Fault(
         "column-not-clamped",
-        "dpsql.backends.dialect:ColumnBounds._emit_bounded_double",
+        "dpsql.backends.dialect:ColumnSyntax._emit_bounded_double",
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
-        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.infinity} THEN {high} END"
+        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.values.infinity} THEN {high} END"
         """,
         """
         f"CASE WHEN {low} <= {high} THEN {read} "
-        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.infinity} THEN {high} END"
+        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.values.infinity} THEN {high} END"
         """,
         "a real number is read as it is, whatever its bounds",
         f"{_MOVES}[SELECT SUM(x) FROM t [unit=row]]",
     ),
     Fault(
         "null-counts-as-the-upper-bound",
-        "dpsql.backends.dialect:ColumnBounds._emit_bounded_double",
+        "dpsql.backends.dialect:ColumnSyntax._emit_bounded_double",
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
-        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.infinity} THEN {high} END"
+        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.values.infinity} THEN {high} END"
         """,
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
@@ -97,8 +97,8 @@ FAULTS = (
     ),
     Fault(
         "nan-counts-as-a-value",
-        "dpsql.backends.dialect:ColumnBounds._emit_bounded_double",
-        'return f"NULLIF({read}, {self.nan})"',
+        "dpsql.backends.dialect:ColumnSyntax._emit_bounded_double",
+        'return f"NULLIF({read}, {self.values.nan})"',
         "return read",
         "NaN is counted in a column without bounds",
         "tests/properties/test_clamp.py::test_nan_counts_as_null[COUNT(z)-2]",
@@ -129,7 +129,7 @@ FAULTS = (
     ),
     Fault(
         "values-outside-the-domain-kept",
-        "dpsql.backends.dialect:ColumnBounds.emit_bounded_column",
+        "dpsql.backends.dialect:ColumnSyntax.emit_clamped_value",
         "facts.domain is not None",
         "facts.domain == ()",
         "a value that the policy does not list is read",
@@ -137,7 +137,7 @@ FAULTS = (
     ),
     Fault(
         "wide-integers-lost",
-        "dpsql.backends.dialect:ColumnBounds._emit_bounded_integer",
+        "dpsql.backends.dialect:ColumnSyntax._emit_bounded_integer",
         'f"CASE WHEN {raw} BETWEEN {low} AND {high} THEN {read} WHEN {raw} < {low} THEN {low} WHEN {raw} > {high} THEN {high} END"',
         'f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"',
         "a number beyond 64 bits is NULL, not the nearer bound",
@@ -153,12 +153,12 @@ FAULTS = (
     ),
     Fault(
         "texts-not-escaped",
-        "dpsql.backends.duckdb.dialect:emit_constant",
+        "dpsql.backends.quoting:quote_literal",
         """
-        return "'" + value.replace("'", "''") + "'"
+        return "'" + text.replace("'", "''") + "'"
         """,
         """
-        return "'" + value + "'"
+        return "'" + text + "'"
         """,
         "a quote in a constant ends it",
         "tests/api/test_pep249.py::test_parameters_are_bound_as_literals",
@@ -174,8 +174,8 @@ FAULTS = (
     Fault(
         "minus-zero-is-another-key",
         "dpsql.sql.compile.group_keys:emit_canonical_value",
-        'return f"NULLIF({text} + 0, {get_dialect().nan})"',
-        'return f"NULLIF({text}, {get_dialect().nan})"',
+        'return f"NULLIF({text} + 0, {get_dialect().values.nan})"',
+        'return f"NULLIF({text}, {get_dialect().values.nan})"',
         "one unit's -0.0 spells the key of everybody's 0.0",
         "tests/attacks/test_a11_secret_keys.py::test_one_unit_cannot_change_how_a_key_is_spelt[zero-row]",
     ),
@@ -190,7 +190,7 @@ FAULTS = (
     Fault(
         "keys-keep-their-collation",
         "dpsql.sql.compile.group_keys:emit_canonical_value",
-        "return get_dialect().emit_binary_collation(text) if expr.type is Type.VARCHAR else text",
+        "return get_dialect().values.emit_binary_collation(text) if expr.type is Type.VARCHAR else text",
         "return text",
         "texts that a query makes itself are run together where the database's collation says so",
         "tests/sql/test_emit.py::test_texts_are_equal_only_if_they_are_the_same",
@@ -213,7 +213,7 @@ FAULTS = (
     ),
     Fault(
         "decimals-beyond-their-bound",
-        "dpsql.backends.duckdb.dialect:DuckDBDialect.emit_decimal_lattice_point",
+        "dpsql.backends.duckdb.dialect:DuckDBPoints.emit_decimal_lattice_point",
         'f"WHEN {stored} < {low} THEN {low} WHEN {stored} IS NULL THEN {stored} ELSE {high}"',
         'f"WHEN {stored} < {low} THEN {low} WHEN {stored} IS NULL THEN {stored} ELSE {stored}"',
         "a decimal above its bound is added up as it is",
@@ -221,7 +221,7 @@ FAULTS = (
     ),
     Fault(
         "missing-decimals-are-the-bound",
-        "dpsql.backends.duckdb.dialect:DuckDBDialect.emit_decimal_lattice_point",
+        "dpsql.backends.duckdb.dialect:DuckDBPoints.emit_decimal_lattice_point",
         'f"WHEN {stored} < {low} THEN {low} WHEN {stored} IS NULL THEN {stored} ELSE {high}"',
         'f"WHEN {stored} < {low} THEN {low} ELSE {high}"',
         "a decimal that is missing counts as the upper bound",
@@ -245,7 +245,7 @@ FAULTS = (
     ),
     Fault(
         "intervals-of-64-bits",
-        "dpsql.backends.duckdb.dialect:DuckDBDialect.emit_histogram_items",
+        "dpsql.backends.duckdb.dialect:DuckDBPoints.emit_histogram_items",
         '"BIGINT" if fits_int64(ends[-1]) else "HUGEINT"',
         '"BIGINT"',
         "a query whose totals may have more than 64 bits fails",
@@ -406,8 +406,8 @@ FAULTS = (
     Fault(
         "values-of-a-unit-not-bounded",
         "dpsql.sql.compile.statement:_emit_limited_values",
-        'f"{get_dialect().emit_derived_table(counted)} WHERE m > 0"',
-        'f"{get_dialect().emit_derived_table(counted)} WHERE m >= 0"',
+        'f"{get_dialect().queries.emit_derived_table(counted)} WHERE m > 0"',
+        'f"{get_dialect().queries.emit_derived_table(counted)} WHERE m >= 0"',
         "a unit brings more values than its rows that count",
         "tests/properties/test_sensitivity.py::test_as_many_values_count_as_may[-1-1]",
     ),
@@ -447,7 +447,7 @@ FAULTS = (
     Fault(
         "ranks-follow-row-numbers",
         "dpsql.sql.compile.contribution_bounds:emit_group_order",
-        '["u" if by_column else get_dialect().emit_row_hash("u"), *keys]',
+        '["u" if by_column else get_dialect().hashes.emit_row_hash("u"), *keys]',
         '["u", *keys]',
         "which groups of a row count changes when another row goes",
         "tests/properties/test_sensitivity.py::test_the_choice_of_groups_depends_on_the_unit_alone",

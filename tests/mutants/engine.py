@@ -48,7 +48,7 @@ FAULTS = (
     ),
     Fault(
         "statements-told-apart-by-nothing",
-        "dpsql.backends.duckdb.dialect:_mask_constant",
+        "dpsql.backends.duckdb.statements:_mask_constant",
         "return found[0]",
         'return ""',
         "a statement of names that are not there is charged, because another has bound",
@@ -75,7 +75,7 @@ FAULTS = (
     ),
     Fault(
         "changed-files-are-read",
-        "dpsql.backends.duckdb.connection:DuckDBBackend._refuse_changed_files",
+        "dpsql.backends.duckdb.connect:DataSources.refuse_changed_files",
         "table.has_changed",
         "False",
         "a file that was replaced is read as it never was looked at",
@@ -316,7 +316,7 @@ FAULTS = (
     ),
     Fault(
         "unsound-optimizer-runs",
-        "dpsql.backends.duckdb.connection:DuckDBBackend._disable_unsound_optimizer",
+        "dpsql.backends.duckdb.settings:SettingsGuard._disable_unsound_optimizer",
         "dict.fromkeys((*names, UNSOUND))",
         "dict.fromkeys(names)",
         "on an owner's connection subqueries that differ are taken for equal, and a bound is lost",
@@ -324,7 +324,7 @@ FAULTS = (
     ),
     Fault(
         "locked-optimizer-found-after-the-charge",
-        "dpsql.backends.duckdb.connection:DuckDBBackend._refuse_settings_now",
+        "dpsql.backends.duckdb.settings:SettingsGuard.refuse_changed_meaning",
         "self._disable_unsound_optimizer()",
         "",
         "a query is charged and then refused, for a setting that could be seen before",
@@ -332,7 +332,7 @@ FAULTS = (
     ),
     Fault(
         "engine-error-passed-on",
-        "dpsql.backends.duckdb.connection:DuckDBBackend._run_guarded",
+        "dpsql.backends.duckdb.statements:StatementRunner._run_guarded",
         "stopped = find_cancellation(error)",
         "raise",
         "the engine's words quote a value",
@@ -340,7 +340,7 @@ FAULTS = (
     ),
     Fault(
         "engine-error-as-context",
-        "dpsql.backends.duckdb.connection:DuckDBBackend._run_guarded",
+        "dpsql.backends.duckdb.statements:StatementRunner._run_guarded",
         "stopped = find_cancellation(error)",
         "raise BackendError from None",
         "the engine's words are found behind the error",
@@ -451,8 +451,8 @@ FAULTS = (
     ),
     Fault(
         "no-snapshot",
-        "dpsql.backends.duckdb.connection:DuckDBBackend._begin_transaction",
-        'return self._execute_quietly("BEGIN TRANSACTION READ ONLY")',
+        "dpsql.backends.duckdb.statements:StatementRunner._begin_transaction",
+        'return self.execute_quietly("BEGIN TRANSACTION READ ONLY")',
         "return False",
         "a bound is looked up in one database and applied to another",
         "tests/engine/test_pipeline.py::test_all_statements_of_a_query_see_one_moment",
@@ -460,14 +460,14 @@ FAULTS = (
     Fault(
         "staged-without-a-transaction",
         "dpsql.backends.duckdb.connection:DuckDBBackend.stage_tables",
-        "self._open_transaction() if self.is_unchanging else nullcontext()",
+        "self._runner.open_transaction() if self.is_unchanging else nullcontext()",
         "nullcontext()",
         "exact contributions are left in a temporary table where it cannot be dropped",
         "tests/backends/test_duckdb.py::test_temporary_tables_of_a_file_end_with_their_transaction",
     ),
     Fault(
         "shadowed-table-read",
-        "dpsql.backends.duckdb.connection",
+        "dpsql.backends.duckdb.catalog",
         '''
         """
             SELECT schema_name, table_name, column_name, data_type FROM duckdb_columns()
@@ -508,9 +508,9 @@ FAULTS = (
     ),
     Fault(
         "settings-by-the-list-alone",
-        "dpsql.backends.duckdb.connection:DuckDBBackend._refuse_settings",
-        "dict(self._query_rows(_SETTINGS)) | dict(zip(MEANING, values, strict=True))",
-        "dict(self._query_rows(_SETTINGS))",
+        "dpsql.backends.duckdb.settings:SettingsGuard.refuse_changed_settings",
+        "dict(self._runner.query_rows(_SETTINGS)) | dict(zip(MEANING, values, strict=True))",
+        "dict(self._runner.query_rows(_SETTINGS))",
         "a setting that the engine takes and does not list gives SQL another meaning",
         "tests/backends/test_settings.py::test_what_gives_sql_another_meaning_is_refused[error_on_division_by_zero]",
     ),

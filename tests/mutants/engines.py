@@ -40,10 +40,10 @@ FAULTS = (
     ),
     Fault(
         "postgres-nan-is-high",
-        "dpsql.backends.dialect:ColumnBounds._emit_bounded_double",
+        "dpsql.backends.dialect:ColumnSyntax._emit_bounded_double",
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
-        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.infinity} THEN {high} END"
+        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.values.infinity} THEN {high} END"
         """,
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
@@ -54,7 +54,7 @@ FAULTS = (
     ),
     Fault(
         "postgres-numeric-is-cast-plainly",
-        "dpsql.backends.postgres.columns:emit_widened_column",
+        "dpsql.backends.postgres.columns:PostgresColumns.emit_widened_column",
         'f"CASE WHEN {raw} BETWEEN -{2**63} AND {2**63 - 1} THEN CAST({raw} AS BIGINT) END"',
         'f"CAST({raw} AS BIGINT)"',
         "a NUMERIC beyond 64 bits ends a query",
@@ -62,7 +62,7 @@ FAULTS = (
     ),
     Fault(
         "postgres-ids-of-a-collation-pass",
-        "dpsql.backends.postgres.connection:PostgresBackend.find_origin",
+        "dpsql.backends.postgres.catalog:DeclaredTables.find_origin",
         "frozenset(str(column) for column, _, collated in declared if collated)",
         "frozenset()",
         "ids that the schema takes for equal are two people",
@@ -70,7 +70,7 @@ FAULTS = (
     ),
     Fault(
         "postgres-texts-keep-their-collation",
-        "dpsql.backends.postgres.columns:emit_widened_column",
+        "dpsql.backends.postgres.columns:PostgresColumns.emit_widened_column",
         """f'(CASE WHEN OCTET_LENGTH({text}) <= {MOST_STORED} THEN {text} END COLLATE "C")'""",
         """f'(CASE WHEN OCTET_LENGTH({text}) <= {MOST_STORED} THEN {text} END)'""",
         "the collation of a column decides which texts are equal",
@@ -78,7 +78,7 @@ FAULTS = (
     ),
     Fault(
         "postgres-excess-is-kept",
-        "dpsql.backends.postgres.dialect:PostgresDialect.emit_semi_join",
+        "dpsql.backends.dialect:QuerySyntax.emit_semi_join",
         '"NOT EXISTS" if anti else "EXISTS"',
         '"EXISTS"',
         "the units that exceed a bound count with all groups beside those that count, and all others do not",
@@ -94,15 +94,15 @@ FAULTS = (
     ),
     Fault(
         "postgres-narrow-numbers-are-cut",
-        "dpsql.backends.postgres.dialect:PostgresDialect.to_narrow_int",
-        """f"CAST(LEAST(GREATEST({number}, {low}), {high}) AS BIGINT)\"""",
-        """f"CAST(LEAST(GREATEST({number}, {low}), {high} / 2) AS BIGINT)\"""",
+        "dpsql.backends.dialect:IntegerSyntax.to_narrow_int",
+        """f"{self.values.cast}(LEAST(GREATEST({number}, {low}), {high}) AS BIGINT)\"""",
+        """f"{self.values.cast}(LEAST(GREATEST({number}, {low}), {high} / 2) AS BIGINT)\"""",
         "contributions are less than the noise is for, and the answers are wrong",
         f"{_BOUNDS}::test_64_bits_are_used_where_they_suffice",
     ),
     Fault(
         "postgres-joins-lose-groups",
-        "dpsql.backends.postgres.dialect:PostgresDialect.emit_full_join",
+        "dpsql.backends.postgres.dialect:PostgresQueries.emit_full_join",
         'f"FULL JOIN ({query}) AS {name} ON ARRAY[{ours}] = ARRAY[{theirs}]"',
         'f"LEFT JOIN ({query}) AS {name} ON ARRAY[{ours}] = ARRAY[{theirs}]"',
         "a value does not count where no row of its group does",
@@ -110,7 +110,7 @@ FAULTS = (
     ),
     Fault(
         "postgres-long-names-pass",
-        "dpsql.backends.postgres.dialect:PostgresDialect.require_readable_sql",
+        "dpsql.backends.postgres.dialect:PostgresSupport.require_readable_sql",
         """len((found[1] or "").replace('""', '"').encode(errors="replace")) > NAME_BYTES""",
         "False",
         "two names that PostgreSQL cuts to one are one table, and conditions on units are of one row",
@@ -118,7 +118,7 @@ FAULTS = (
     ),
     Fault(
         "postgres-views-pass",
-        "dpsql.backends.postgres.connection:PostgresBackend.find_origin",
+        "dpsql.backends.postgres.catalog:DeclaredTables.find_origin",
         "[_KINDS[kind] for _, kind, *_ in rows if kind in _KINDS]",
         "list[str]()",
         "a view, whose expressions may fail on a row, is read",
@@ -128,14 +128,14 @@ FAULTS = (
     Fault(
         "postgres-tables-may-change",
         "dpsql.backends.postgres.connection:PostgresBackend.open_snapshot",
-        "self._is_unchanged()",
+        "self._tables.is_unchanged()",
         "True",
         "a table that was replaced by a view is read",
         f"{_POSTGRES}::test_a_table_that_changes_is_refused_before_a_charge[view]",
     ),
     Fault(
         "postgres-settings-of-the-role",
-        "dpsql.backends.postgres.connection:PostgresBackend.open_snapshot",
+        "dpsql.backends.postgres.session:TransactionRunner._begin",
         "_BEGIN + build_settings_statements(self._timeout)",
         "_BEGIN",
         "what a role sets decides over the texts and moments that are read",
@@ -143,9 +143,9 @@ FAULTS = (
     ),
     Fault(
         "postgres-error-keeps-its-context",
-        "dpsql.backends.postgres.connection:PostgresBackend._query_rows",
-        "failed = self._make_failure()",
-        "raise self._make_failure()",
+        "dpsql.backends.postgres.session:TransactionRunner.query_rows",
+        "failed = make_failure(cancelled=self._cancelled)",
+        "raise make_failure(cancelled=self._cancelled)",
         "the words of PostgreSQL, which quote a value, are the context of an error",
         f"{_POSTGRES}::test_a_failure_says_nothing",
     ),
@@ -159,7 +159,7 @@ FAULTS = (
     ),
     Fault(
         "spark-milliseconds-pass",
-        "dpsql.backends.spark.connection:SparkBackend._refresh_table",
+        "dpsql.backends.spark.catalog:DeclaredTables._refresh_table",
         "found is None or not found.has_timestamps",
         "True",
         "a moment in milliseconds that 64 bits of microseconds do not hold ends a query",
@@ -167,7 +167,7 @@ FAULTS = (
     ),
     Fault(
         "spark-sums-wrap",
-        "dpsql.backends.spark.dialect:SparkDialect.emit_exact_sum",
+        "dpsql.backends.spark.dialect:SparkIntegers.emit_exact_sum",
         'f"SUM(CAST({points} AS {WIDE}))"',
         'f"SUM({points})"',
         "a sum of BIGINT fails beyond 64 bits",
@@ -175,7 +175,7 @@ FAULTS = (
     ),
     Fault(
         "spark-parts-of-sums-of-another-type",
-        "dpsql.backends.spark.dialect:SparkDialect.emit_exact_sum",
+        "dpsql.backends.spark.dialect:SparkIntegers.emit_exact_sum",
         'whole = f"TRY_CAST({points} AS BIGINT)"',
         "whole = points",
         "a query with clamps on sums over all groups is refused",
@@ -183,15 +183,15 @@ FAULTS = (
     ),
     Fault(
         "spark-narrow-numbers-are-cut",
-        "dpsql.backends.spark.dialect:SparkDialect.to_narrow_int",
-        'f"TRY_CAST(LEAST(GREATEST({number}, {low}), {high}) AS BIGINT)"',
-        'f"TRY_CAST(LEAST(GREATEST({number}, {low}), {high} DIV 2) AS BIGINT)"',
+        "dpsql.backends.dialect:IntegerSyntax.to_narrow_int",
+        'f"{self.values.cast}(LEAST(GREATEST({number}, {low}), {high}) AS BIGINT)"',
+        'f"{self.values.cast}(LEAST(GREATEST({number}, {low}), {high} DIV 2) AS BIGINT)"',
         "contributions are less than the noise is for, and the answers are wrong",
         "tests/engines/test_spark_bounds.py::test_64_bits_are_used_where_they_suffice[1048576-by norm]",
     ),
     Fault(
         "postgres-arrays-are-not-cut",
-        "dpsql.backends.postgres.dialect:PostgresDialect.emit_list_elements",
+        "dpsql.backends.postgres.dialect:PostgresLists.emit_list_elements",
         'f"WHERE place <= {listed.max_elements}"',
         '""',
         "more elements of a row count than are declared",
@@ -199,7 +199,7 @@ FAULTS = (
     ),
     Fault(
         "postgres-long-arrays-are-unnested",
-        "dpsql.backends.postgres.dialect:PostgresDialect.emit_list_elements",
+        "dpsql.backends.postgres.dialect:PostgresLists.emit_list_elements",
         'f"WHEN CARDINALITY({read}) <= {MOST_ELEMENTS} THEN {read}"',
         'f"ELSE {read}"',
         "one row's array of several dimensions fills the disk of the server, which ends a query",
@@ -207,15 +207,15 @@ FAULTS = (
     ),
     Fault(
         "spark-arrays-are-not-cut",
-        "dpsql.backends.spark.dialect:SparkDialect.emit_list_elements",
-        'f"SLICE({columns.emit_column_path(listed.stored)}, 1, {listed.max_elements})"',
-        "columns.emit_column_path(listed.stored)",
+        "dpsql.backends.spark.dialect:SparkLists.emit_list_elements",
+        'f"SLICE({self.columns.emit_column_path(listed.stored)}, 1, {listed.max_elements})"',
+        "self.columns.emit_column_path(listed.stored)",
         "more elements of a row count than are declared",
         f"{_SPARK_LISTS}[SELECT COUNT(*) FROM t, UNNEST(t.numbers) AS u(x)]",
     ),
     Fault(
         "spark-rows-without-elements-go",
-        "dpsql.backends.spark.dialect:SparkDialect.emit_list_elements",
+        "dpsql.backends.spark.dialect:SparkLists.emit_list_elements",
         '"EXPLODE_OUTER" if listed.outer else "EXPLODE"',
         '"EXPLODE"',
         "a LEFT JOIN loses rows without elements",
@@ -239,7 +239,7 @@ FAULTS = (
     ),
     Fault(
         "spark-parts-of-sums-overlap",
-        "dpsql.backends.spark.dialect:SparkDialect.emit_exact_sum",
+        "dpsql.backends.spark.dialect:SparkIntegers.emit_exact_sum",
         'f"SUM({whole} & {2**PART - 1})"',
         'f"SUM({whole} % {2**PART})"',
         "what is left of a negative number is added up as what is below it",
@@ -247,7 +247,7 @@ FAULTS = (
     ),
     Fault(
         "spark-points-are-cast-at-once",
-        "dpsql.backends.spark.dialect:SparkDialect.emit_wide_lattice_point",
+        "dpsql.backends.spark.dialect:SparkPoints.emit_wide_lattice_point",
         'bind_arguments(f"CAST({parts} AS {WIDE})", f"RINT({number} * {first} * {second})")',
         'f"CAST(RINT({number} * {first} * {second}) AS {WIDE})"',
         "a DOUBLE is cast to DECIMAL by the digits that show it, so that it is no multiple of its step",
@@ -255,10 +255,10 @@ FAULTS = (
     ),
     Fault(
         "spark-nan-is-high",
-        "dpsql.backends.dialect:ColumnBounds._emit_bounded_double",
+        "dpsql.backends.dialect:ColumnSyntax._emit_bounded_double",
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
-        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.infinity} THEN {high} END"
+        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.values.infinity} THEN {high} END"
         """,
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
@@ -277,7 +277,7 @@ FAULTS = (
     ),
     Fault(
         "spark-ids-of-a-collation-pass",
-        "dpsql.backends.spark.connection:SparkBackend.find_origin",
+        "dpsql.backends.spark.catalog:DeclaredTables.find_origin",
         "TableOrigin(frozenset({where}), found.foreign_sources, collated_columns=found.collated_columns)",
         "TableOrigin(frozenset({where}), found.foreign_sources)",
         "ids that the schema takes for equal are two people",
@@ -294,14 +294,14 @@ FAULTS = (
     Fault(
         "spark-holds-nothing",
         "dpsql.sql.compile.dialect:emit_shared_cte",
-        "held is None or not get_dialect().materializes_ctes",
+        "held is None or not get_dialect().capabilities.materializes_ctes",
         "True",
         "contributions are computed once for each of their readers, over files that may have changed",
         "tests/sql/test_held.py::test_no_contributions_are_computed_again",
     ),
     Fault(
         "spark-rows-are-shuffled-as-they-are",
-        "dpsql.backends.spark.dialect:SparkDialect.emit_derived_table",
+        "dpsql.backends.dialect:QuerySyntax.emit_derived_table",
         'f"({query}) AS {name}"',
         'f"(SELECT * FROM ({query}) AS q DISTRIBUTE BY 1) AS {name}"',
         "the rows of a unit that has nearly all meet in one task",
@@ -309,9 +309,9 @@ FAULTS = (
     ),
     Fault(
         "spark-rows-are-computed-again",
-        "dpsql.backends.spark.connection:SparkBackend._checkpoint_query",
-        "self._session.sql(query).localCheckpoint(eager=True)",
-        "self._session.sql(query)",
+        "dpsql.backends.spark.session:SessionRunner._checkpoint_query",
+        "self.session.sql(query).localCheckpoint(eager=True)",
+        "self.session.sql(query)",
         "the statements of a release read different contributions",
         f"{_SPARK}::test_statements_read_the_same_contributions",
     ),
@@ -325,7 +325,7 @@ FAULTS = (
     ),
     Fault(
         "spark-views-pass",
-        "dpsql.backends.spark.connection:SparkBackend.find_origin",
+        "dpsql.backends.spark.catalog:DeclaredTables.find_origin",
         "TableOrigin(frozenset({where}), found.foreign_sources, collated_columns=found.collated_columns)",
         "TableOrigin(frozenset({where}), collated_columns=found.collated_columns)",
         "a view, whose expressions may fail on a row, is read",
@@ -333,7 +333,7 @@ FAULTS = (
     ),
     Fault(
         "spark-tables-may-change",
-        "dpsql.backends.spark.connection:SparkBackend._are_unchanged",
+        "dpsql.backends.spark.catalog:DeclaredTables.are_unchanged",
         "self._initial_tables is None or found == self._initial_tables[name]",
         "True",
         "a table that was replaced by a view is read",
@@ -349,9 +349,9 @@ FAULTS = (
     ),
     Fault(
         "spark-error-keeps-its-context",
-        "dpsql.backends.spark.connection:SparkBackend._run_guarded",
-        "failed = self._make_failure()",
-        "raise self._make_failure()",
+        "dpsql.backends.spark.session:SessionRunner.run_guarded",
+        "failed = make_failure(cancelled=self.is_cancelled)",
+        "raise make_failure(cancelled=self.is_cancelled)",
         "the words of Spark, which quote a value, are the context of an error",
         f"{_SPARK}::test_a_failure_says_nothing",
     ),
@@ -437,7 +437,7 @@ FAULTS = (
     ),
     Fault(
         "postgres-means-of-distinct-values-count-all",
-        "dpsql.backends.postgres.dialect:PostgresDialect.emit_per_unit_aggregate",
+        "dpsql.backends.postgres.dialect:PostgresFunctions.emit_per_unit_aggregate",
         '"DISTINCT {0}" if function == "avg_distinct" else "{0}"',
         '"{0}"',
         "a value counts as often as a unit has it",
@@ -445,7 +445,7 @@ FAULTS = (
     ),
     Fault(
         "spark-shows-any-of-the-best",
-        "dpsql.backends.spark.dialect:SparkDialect.emit_per_unit_aggregate",
+        "dpsql.backends.spark.dialect:SparkFunctions.emit_per_unit_aggregate",
         """f"{function.removeprefix('arg_').upper()}_BY({{0}}, STRUCT({{1}}, {{0}}))\"""",
         """f"{function.removeprefix('arg_').upper()}_BY({{0}}, STRUCT({{1}}))\"""",
         "which of several rows is shown hangs on where they are stored",
@@ -501,7 +501,7 @@ FAULTS = (
     ),
     Fault(
         "postgres-buckets-begin-with-1970",
-        "dpsql.backends.postgres.moments:_define_time_bucket.build_template",
+        "dpsql.backends.postgres.moments:_emit_bucket",
         'f"CAST(a - MOD(MOD(a - {MONDAY}, {width}) + {width}, {width}) AS NUMERIC)"',
         'f"CAST(a - MOD(MOD(a, {width}) + {width}, {width}) AS NUMERIC)"',
         "buckets of weeks begin on Thursdays in PostgreSQL",

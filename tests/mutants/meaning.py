@@ -18,7 +18,7 @@ _OCCUPIED = "tests/properties/test_occupied_groups.py"
 FAULTS = (
     Fault(
         "arithmetic-fails-where-rows-are-dropped",
-        "dpsql.backends.duckdb.dialect:DuckDBDialect.emit_call_template",
+        "dpsql.backends.duckdb.dialect:DuckDBFunctions.emit_call_template",
         "expr.function.integer_sql if expr.function.integer_sql and expr.type is Type.INTEGER else expr.function.sql",
         "expr.function.sql",
         "an interval makes arithmetic legal that fails on rows that a condition drops",
@@ -26,7 +26,7 @@ FAULTS = (
     ),
     Fault(
         "products-of-64-bits",
-        "dpsql.backends.duckdb.dialect:DuckDBDialect.emit_call_template",
+        "dpsql.backends.duckdb.dialect:DuckDBFunctions.emit_call_template",
         "expr.function.integer_sql and expr.type is Type.INTEGER",
         "expr.function.integer_sql and expr.type is Type.INTEGER and expr.function.name != 'multiply'",
         "a product leaves 64 bits for one row",
@@ -35,8 +35,8 @@ FAULTS = (
     Fault(
         "distances-of-64-bits",
         "dpsql.sql.compile.quantile_windows:_emit_bin",
-        "return get_dialect().emit_right_shift(at, width)",
-        'return get_dialect().emit_right_shift(f"({at} + 4611686018427387904)", width)',
+        "return get_dialect().integers.emit_right_shift(at, width)",
+        'return get_dialect().integers.emit_right_shift(f"({at} + 4611686018427387904)", width)',
         "the distance of two points leaves 64 bits for one row",
         f"{_EXTREMES}::test_nothing_fails",
     ),

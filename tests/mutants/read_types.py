@@ -76,7 +76,7 @@ FAULTS = (
     ),
     Fault(
         "times-beyond-the-day-are-read",
-        "dpsql.backends.dialect:ColumnBounds.emit_bounded_column",
+        "dpsql.backends.dialect:ColumnSyntax.emit_clamped_value",
         """
         match facts.type:
             case Type.INTEGER:
@@ -128,9 +128,9 @@ FAULTS = (
     ),
     Fault(
         "lists-are-not-cut",
-        "dpsql.backends.duckdb.dialect:DuckDBDialect.emit_list_elements",
-        'cut = f"list_slice({emit_column_path(listed.stored)}, 1, {listed.max_elements})"',
-        "cut = emit_column_path(listed.stored)",
+        "dpsql.backends.duckdb.dialect:DuckDBLists.emit_list_elements",
+        'cut = f"list_slice({self.columns.emit_column_path(listed.stored)}, 1, {listed.max_elements})"',
+        "cut = self.columns.emit_column_path(listed.stored)",
         "more elements of a row count than are declared",
         f"{_ELEMENTS}::test_as_many_elements_count_as_are_declared",
     ),

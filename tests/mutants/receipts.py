@@ -195,7 +195,7 @@ FAULTS = (
     ),
     Fault(
         "interrupts-as-failures",
-        "dpsql.backends.duckdb.settings:find_cancellation",
+        "dpsql.backends.duckdb.statements:find_cancellation",
         'str(error) == "Query interrupted"',
         'str(error) == ""',
         "Ctrl-C is reported as a failure of the engine, and counted as one",

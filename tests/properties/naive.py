@@ -69,7 +69,7 @@ def _naive(
 def count(backend: Any) -> int:
     """The number of rows, which is nobody's business, by the same words on each database."""
     assert isinstance(backend, DuckDBBackend)
-    ((rows,),) = backend._connection.execute("SELECT COUNT(*) FROM visits").fetchall()
+    ((rows,),) = backend._runner.connection.execute("SELECT COUNT(*) FROM visits").fetchall()
     return int(rows)
 
 

@@ -133,8 +133,8 @@ class Player:
     def __post_init__(self) -> None:
         backend = self.connection.engine.backend
         assert isinstance(backend, DuckDBBackend)
-        overheard = Overheard(backend._connection)
-        backend._connection = overheard  # type: ignore[assignment]
+        overheard = Overheard(backend._runner.connection)
+        backend._runner.connection = overheard  # type: ignore[assignment]
         self.sent = overheard.sent
         self.connection._replay = False  # each query is played with the draws that the tape has
         # Each entry vouches by a digest for the releases that are stored before it. Those are noisy, and public; nothing is

@@ -17,7 +17,7 @@ from properties.oracle import Bench
 from properties.schema import SCHEMA, Rules
 
 from dpsql.analysis.intervals import derive_interval
-from dpsql.backends.duckdb.dialect import emit_bounded_column
+from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.plan.expressions import Call, Column, Expr, iterate_columns
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.interval import ANYWHERE, find_position
@@ -65,7 +65,7 @@ def sources(calls: Sequence[Call], table: str) -> str:
     scans = []
     for source in sorted({source for source, _ in read}):
         items = (
-            f"{emit_bounded_column(column)} AS {quote_identifier(column.name)}"
+            f"{DUCKDB.columns.emit_bounded_column(column)} AS {quote_identifier(column.name)}"
             for column in read.values()
             if column.source == source
         )

@@ -17,7 +17,7 @@ from dpsql.sql.compile.statement import ReleaseStatement, emit_release
 
 LIMITS = [(2**99, 2**99), (2**99, 0), (0, 0)]
 """The most joint intervals that pairs are added up by, and that are listed: these alone, then intervals, intervals alone."""
-DIALECTS = [DUCKDB, replace(DUCKDB, ranks_all_groups=True)]
+DIALECTS = [DUCKDB, replace(DUCKDB, capabilities=replace(DUCKDB.capabilities, ranks_all_groups=True))]
 """The second knows which group is the first of a unit before it looks which of them count."""
 
 

@@ -152,7 +152,7 @@ def test_units_are_in_a_sample_independently_at_the_rate() -> None:
     assert len(set(keys)) == count
     assert all(len(key) == 32 for (key,) in keys)
     texts = [
-        DUCKDB.emit_sample_condition(unit, "a", compute_sampling_threshold(rate)).replace("'a'", "key")
+        DUCKDB.hashes.emit_sample_condition(unit, "a", compute_sampling_threshold(rate)).replace("'a'", "key")
         for unit in ("17", "18", "'18x'")
     ]
     with duckdb.connect() as database:

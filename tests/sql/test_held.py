@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from dpsql.api.connection import Connection
-from dpsql.backends.spark.dialect import SparkDialect
+from dpsql.backends.spark.dialect import make_spark_dialect
 from dpsql.errors import QueryRejected
 from dpsql.sql.compile.statement import ReleaseStatement, emit_release
 from tests.sql.fixture_files import Fixture, accepted
@@ -56,7 +56,7 @@ def read_again(sql: str) -> set[str]:
 def statements(connection: Connection, query: str) -> Iterator[ReleaseStatement]:
     for part in prepare(connection, query).releases:
         plan = part.plan
-        yield emit_release(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, SparkDialect())
+        yield emit_release(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, make_spark_dialect())
 
 
 def texts(statement: ReleaseStatement) -> list[str]:

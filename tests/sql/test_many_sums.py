@@ -11,7 +11,7 @@ from worlds import close_all, person, prepared, world
 from dpsql.backends.dialect import Dialect
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.backends.postgres.dialect import POSTGRES
-from dpsql.backends.spark.dialect import SparkDialect
+from dpsql.backends.spark.dialect import make_spark_dialect
 from dpsql.sql.compile.statement import ReleaseStatement, emit_release
 
 _READS = re.compile(
@@ -23,7 +23,7 @@ ITEMS: dict[str, Callable[[int], str]] = {
     "conditions": lambda place: f"SUM(age) FILTER (WHERE age <> {place})",
     "branches": lambda place: f"SUM(CASE WHEN age <> {place} THEN age ELSE 0 END)",
 }
-DIALECTS: list[Dialect] = [DUCKDB, POSTGRES, SparkDialect()]
+DIALECTS: list[Dialect] = [DUCKDB, POSTGRES, make_spark_dialect()]
 
 
 @pytest.fixture(autouse=True)

@@ -131,7 +131,7 @@ def points(measure: Measure) -> tuple[str | None, str]:
     assert isinstance(column, Column)
     assert measure.lattice is not None
     of_double = emit_lattice_point(
-        column, measure.lattice, get_dialect().emit_bounded_column(column), measure.interval
+        column, measure.lattice, get_dialect().columns.emit_bounded_column(column), measure.interval
     )
     return emit_decimal_lattice_point(column, measure.lattice), of_double
 

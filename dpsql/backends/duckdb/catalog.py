@@ -1,4 +1,4 @@
-"""What DuckDB says of tables: declared keys and constraints, where their rows come from, and fingerprints."""
+"""Read DuckDB's catalog: tables with their columns, declared keys and constraints, and the origin of their rows."""
 
 from __future__ import annotations
 
@@ -6,25 +6,50 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any
 
 from dpsql.backends.base import TableOrigin
-from dpsql.backends.duckdb.dialect import emit_column_path
-from dpsql.backends.quoting import quote_identifier, quote_table_name
+from dpsql.backends.declared_keys import build_table_keys
+from dpsql.backends.duckdb.dialect import DUCKDB
+from dpsql.backends.duckdb.settings import SettingsGuard
+from dpsql.backends.duckdb.statements import Rows, StatementRunner
+from dpsql.backends.quoting import quote_identifier, quote_literal, quote_table_name
+from dpsql.errors import BackendError, OperationalError
+from dpsql.policy import normalize_name, split_table_name
+from dpsql.policy.check_constraints import parse_constraints
 from dpsql.policy.engine_types import parse_struct_fields
+from dpsql.policy.skeleton import TableKeys
 
-# What a DuckDB schema declares beside types: keys, NOT NULL, CHECK and collations, as queries of its catalogue.
+# Read the schema, and what it declares: keys, NOT NULL, CHECK and collations.
 
 
-COLUMNS: Final = """
+_SCHEMA = """
+    SELECT schema_name, table_name, column_name, data_type FROM duckdb_columns()
+    WHERE NOT internal AND current_schema() = 'main' AND NOT starts_with(table_name, '#')
+      AND (database_name = current_database() OR (database_name = 'temp' AND schema_name = 'main'))
+    -- A name that two databases have is left out: which of them it means could change.
+    QUALIFY COUNT(DISTINCT database_name) OVER (PARTITION BY lower(schema_name), lower(table_name)) = 1
+    ORDER BY schema_name <> 'main', schema_name, table_name, column_index
+"""
+_FUNCTIONS = "SELECT function_name FROM duckdb_functions() WHERE internal = {}"
+_VIEW = """
+    SELECT sql FROM duckdb_views()
+    WHERE NOT internal AND {} AND view_name = {}
+"""
+_COMPUTED = """
+    SELECT (SELECT COUNT(*) FROM duckdb_views() WHERE NOT internal)
+        + (SELECT COUNT(*) FROM duckdb_tables() WHERE sql IS NULL OR contains(upper(sql), 'GENERATED'))
+"""
+_COLUMNS = """
     SELECT column_name, is_nullable, data_type FROM duckdb_columns()
     WHERE NOT internal AND {} AND table_name = {}
 """
-CHECKS: Final = """
+_CHECKS = """
     SELECT expression FROM duckdb_constraints()
     WHERE {} AND constraint_type = 'CHECK' AND expression IS NOT NULL AND table_name = {}
 """
-KEYS: Final = """
+_KEYS = """
     SELECT schema_name, table_name, constraint_type, constraint_column_names, referenced_table, referenced_column_names
     FROM duckdb_constraints()
     WHERE database_name = current_database() AND constraint_type IN ('PRIMARY KEY', 'UNIQUE', 'FOREIGN KEY')
@@ -32,7 +57,103 @@ KEYS: Final = """
 """
 
 
-def build_collation_probes(table: str, columns: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+class CatalogReader:
+    """The catalog of a connection, by whose plans the origins of rows are found. No row is read."""
+
+    def __init__(self, runner: StatementRunner, guard: SettingsGuard) -> None:
+        self._runner, self._guard = runner, guard
+
+    def read_columns(self) -> dict[str, list[tuple[str, str]]]:
+        """Read each table's columns with their engine types."""
+        tables: dict[str, list[tuple[str, str]]] = {}
+        for schema, table, column, kind in self._runner.query_rows(_SCHEMA):
+            tables.setdefault(_format_table_name(schema, table), []).append((column, kind))
+        return tables
+
+    def read_table_keys(self) -> dict[str, TableKeys]:
+        """Read the primary and foreign keys of each table."""
+        return build_table_keys(self._runner.query_rows(_KEYS), _format_table_name)
+
+    def has_computed_columns(self) -> bool:
+        """Return whether there are views or generated columns, which may read the clock."""
+        ((computed,),) = self._runner.query_rows(_COMPUTED)
+        return bool(computed)
+
+    def refuse_shadows(self) -> None:
+        """Raise OperationalError if a macro of the database hides a function of DuckDB."""
+        macros = {name.lower() for (name,) in self._runner.query_rows(_FUNCTIONS.format("false"))}
+        own = self._runner.query_rows(_FUNCTIONS.format("true")) if macros else []
+        shadows = sorted(macros.intersection(name.lower() for (name,) in own))
+        if shadows:
+            raise OperationalError(
+                f"macros of the database hide functions of DuckDB: {', '.join(shadows)}",
+                code="shadowed",
+                hint="drop or rename the macros",
+            )
+
+    def find_origin(self, table: str) -> TableOrigin | None:
+        """Find the origin of a table's or view's rows, or None if DuckDB cannot bind it."""
+        read, condition = self._runner.query_rows, _build_table_condition(table)
+        definitions = [str(sql) for (sql,) in read(_VIEW.format(*condition))]
+        with self._guard.show_bound_plans():
+            try:
+                explained = read(f"EXPLAIN (FORMAT JSON) SELECT * FROM {quote_table_name(table)}")
+            except BackendError:
+                return None
+        plan = _find_bound_plan(explained)
+        if plan is None:
+            return None
+        frames = frozenset({_ARROW, _PANDAS} if self._runner.owned else {_ARROW})
+        found = parse_origin(table, plan, next(iter(definitions), None), frames=frames)
+        columns = read(_COLUMNS.format(*condition))
+        checks = tuple(str(text) for (text,) in read(_CHECKS.format(*condition)))
+        said = parse_constraints(checks)
+        required = (
+            n
+            for n, null, _ in columns
+            if not null or (normalize_name(n) in said and said[normalize_name(n)].not_null)
+        )
+        return replace(
+            found,
+            not_null_columns=frozenset(required),
+            check_constraints=checks,
+            collated_columns=self.find_collated_columns(table),
+        )
+
+    def find_collated_columns(self, table: str) -> frozenset[str]:
+        """Return the columns whose collation does not compare bytes."""
+        rows = self._runner.query_rows(_COLUMNS.format(*_build_table_condition(table)))
+        columns = [(str(name), str(kind)) for name, _, kind in rows]
+        with self._guard.show_bound_plans():
+            plans = [
+                str(_find_bound_plan(self._runner.query_rows(sql)))
+                for sql in _build_collation_probes(table, columns)
+            ]
+        return _compare_collations(columns, plans)
+
+
+def _find_bound_plan(explained: Rows) -> str | None:
+    """Return the plan that the engine binds, among those that EXPLAIN shows."""
+    plans: dict[str, str] = dict(explained)
+    return plans.get("logical_plan")
+
+
+def _format_table_name(schema: str, table: str) -> str:
+    """Return a table's name in a policy; a table with a dot in its own name, which no policy can name, is quoted."""
+    plain = quote_identifier(table) if "." in table else table
+    return plain if schema == "main" else f"{schema}.{plain}"
+
+
+def _build_table_condition(table: str) -> tuple[str, str]:
+    """Return the catalog condition for a table's schema and database, and its name as a literal."""
+    schema, name = split_table_name(table)
+    databases = "(current_database(), 'temp')" if not schema else "(current_database())"
+    return f"schema_name = {quote_literal(schema or 'main')} AND database_name IN {databases}", quote_literal(
+        name
+    )
+
+
+def _build_collation_probes(table: str, columns: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """Return the queries whose plans show which columns, of engine types, have a collation; none of a table without texts.
 
     Claim: the two plans write a comparison in two ways exactly where the collation of a column or field is not the one that
@@ -49,8 +170,8 @@ def build_collation_probes(table: str, columns: Sequence[tuple[str, str]]) -> tu
     )
 
 
-def find_collated_columns(columns: Sequence[tuple[str, str]], plans: Sequence[str]) -> frozenset[str]:
-    """Return the columns that have a collation, or a field that has one, by the plans of `build_collation_probes` as JSON."""
+def _compare_collations(columns: Sequence[tuple[str, str]], plans: Sequence[str]) -> frozenset[str]:
+    """Return the columns that have a collation, or a field that has one, by the plans of `_build_collation_probes` as JSON."""
     names = [name for name, kind in columns for _ in _iterate_text_paths((name,), kind)]
     written = [_list_expressions(json.loads(plan)[0]["extra_info"]["Expressions"]) for plan in plans]
     return frozenset(name for name, *forms in zip(names, *written, strict=True) if len(set(forms)) > 1)
@@ -61,9 +182,9 @@ def _list_expressions(expressions: Any) -> list[str]:
 
 
 def _iterate_text_paths(names: tuple[str, ...], kind: str) -> Iterator[str]:
-    """Each text that is a column or a field of it, as it is read."""
+    """Yield each text that is a column or a field of it, as it is read."""
     if kind == "VARCHAR":
-        yield emit_column_path(names)
+        yield DUCKDB.columns.emit_column_path(names)
     for field, of in (parse_struct_fields(kind) or {}).items():
         yield from _iterate_text_paths((*names, field), of)
 
@@ -89,13 +210,13 @@ READS_NOTHING = frozenset(
 """Operators that pass rows on, or make them of constants."""
 STORED = "SEQ_SCAN"
 """The scan of a table in DuckDB's own storage, which looks at the bytes of each text that is put into it."""
-ARROW, PANDAS = "PYTHON_ARROW_SCAN", "PANDAS_SCAN"
+_ARROW, _PANDAS = "PYTHON_ARROW_SCAN", "PANDAS_SCAN"
 _FRAME = re.compile(r"SELECT \* FROM (python_arrow_scan|pandas_scan)\(\) AS \w+;?\Z")
 _FRAME_PLAN = ("PROJECTION", "PROJECTION")
 
 
 def parse_origin(table: str, plan: str, definition: str | None, *, frames: frozenset[str]) -> TableOrigin:
-    """The origin of `table`, by its plan as JSON and the SQL of its view, if it is one.
+    """Return the origin of `table`, by its plan as JSON and the SQL of its view, if it is one.
 
     A registered frame is a view of its own; what another view reads of frames has no name, so that it is
     foreign there. `frames` are the scans of frames that are read without failing on any value.
@@ -131,7 +252,7 @@ _BYTES = 16
 def compute_fingerprints(
     tables: Mapping[str, Sequence[str]], salt: bytes, query_rows: Callable[[str], Sequence[tuple[Any, ...]]]
 ) -> dict[str, str]:
-    """For each table the fingerprint of these columns of all rows, in hexadecimal digits; `query_rows` gives the rows of a statement."""
+    """Return for each table the fingerprint of these columns of all rows, in hexadecimal digits; `query_rows` gives the rows of a statement."""
     found = {}
     for table, columns in tables.items():
         row = f"hash(ROW({', '.join(map(quote_identifier, columns))}))" if columns else "0"

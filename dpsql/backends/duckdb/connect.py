@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
+from dpsql.backends.base import DatabaseIdentity
 from dpsql.backends.duckdb.files import (
     ColumnTypes,
     FileTable,
+    find_file_tables,
     list_lazy_paths,
     make_file_table,
+    resolve_file_table,
 )
-from dpsql.backends.duckdb.settings import Config, SpillFolder, build_locked_config
+from dpsql.backends.duckdb.settings import (
+    UNSOUND,
+    Config,
+    SpillFolder,
+    build_locked_config,
+    open_spill_folder,
+)
+from dpsql.backends.duckdb.sources import to_typed_frame
 from dpsql.backends.quoting import quote_literal
 from dpsql.errors import OperationalError, ProgrammingError
+from dpsql.ledger.database_identity import FILE
 from dpsql.policy import normalize_name
 
-UNSOUND = "common_subplan"
-"""An optimizer of DuckDB 2.0 that returns wrong rows: it treats different subqueries as equal, as some of its issues report
-and the differential search finds. No contribution bound may depend on it, so no statement runs with it.
-"""
 MEMORY_PATH = ":memory:"
 _CLOSING = ("enable_external_access", "lock_configuration")
 _CLOSE = ("SET enable_external_access = false", "SET lock_configuration = true")
@@ -32,6 +42,80 @@ _SEAL = (
     f"SET disabled_optimizers = '{UNSOUND}'",
     "SET enable_progress_bar = false",
 )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DataSources:
+    """The sources of a connection: a DuckDB file, files and frames by name, or the owner's open connection.
+
+    `path` is that of a file or folder. The texts of `untyped_columns`, by table and column, are read as the policy says.
+    """
+
+    database: str | Path | Mapping[str, Any] | duckdb.DuckDBPyConnection
+    path: str | None = None
+    files: Mapping[str, FileTable] = field(default_factory=dict)
+    untyped_columns: frozenset[tuple[str, str]] = frozenset()
+
+    @classmethod
+    def from_database(cls, database: Any) -> DataSources:
+        """Look at the argument of a connection, and find the tables that are files."""
+        if isinstance(database, (str, Path)):
+            files = find_file_tables(database)
+            return cls(files or database, str(database), files)
+        if not isinstance(database, Mapping):
+            return cls(database)
+        tables = {name: _resolve_source(table) for name, table in database.items()}
+        files = {name: table for name, table in tables.items() if isinstance(table, FileTable)}
+        frames = {name: to_typed_frame(table) for name, table in tables.items() if name not in files}
+        untyped = frozenset((name, column) for name, (_, columns) in frames.items() for column in columns)
+        return cls({**files, **{name: frame for name, (frame, _) in frames.items()}}, None, files, untyped)
+
+    @property
+    def is_owners(self) -> bool:
+        """Whether this is an owner's open connection."""
+        return isinstance(self.database, duckdb.DuckDBPyConnection)
+
+    @property
+    def is_database_file(self) -> bool:
+        """Whether this is a DuckDB file, which nobody can write to while it is open here."""
+        return self.path is not None and self.path != MEMORY_PATH and not self.files
+
+    @property
+    def has_only_files(self) -> bool:
+        """Whether all tables are files."""
+        return isinstance(self.database, Mapping) and 0 < len(self.files) == len(self.database)
+
+    def refuse_changed_files(self) -> None:
+        """Raise OperationalError if a file changed since it was opened."""
+        changed = [table.source for table in self.files.values() if table.has_changed]
+        if changed:
+            raise OperationalError(
+                f"{', '.join(changed)} has changed since it was opened",
+                code="source_changed",
+                hint="connect again",
+            )
+
+    def identify_files(self, host: str) -> DatabaseIdentity:
+        """Return the paths of the files, and their identity when they were opened."""
+        sources = sorted({table.source for table in self.files.values()})
+        identity = FILE + os.pathsep.join([os.path.realpath(self.path)] if self.path else sources)
+        marks = hashlib.sha256(repr(sorted(table.marks for table in self.files.values())).encode())
+        return DatabaseIdentity(identity, f"{identity} {marks.hexdigest()} {host}")
+
+    def open_spill_folder(self, parent: str | Path, limit: str | None) -> SpillFolder:
+        """Return a folder for temporary files. Raises ProgrammingError for an owner's connection."""
+        if self.is_owners:
+            raise ProgrammingError(
+                "temp_directory is not valid with an open connection, whose owner sets it",
+                code="temp_directory",
+                hint="run SET temp_directory = '…' on the connection, and omit the argument",
+            )
+        return open_spill_folder(parent, limit, None if self.path == MEMORY_PATH else self.path)
+
+
+def _resolve_source(table: Any) -> Any:
+    """Return a frame unchanged, or the table of a path."""
+    return resolve_file_table(table) if isinstance(table, (str, Path)) else table
 
 
 def lock_down(

@@ -15,7 +15,8 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,7 +24,14 @@ from typing import TypeAlias
 
 import duckdb
 
-from dpsql.errors import OperationalError, ProgrammingError
+from dpsql.backends.duckdb.statements import StatementRunner
+from dpsql.backends.quoting import quote_literal
+from dpsql.errors import BackendError, OperationalError, ProgrammingError
+
+UNSOUND = "common_subplan"
+"""An optimizer of DuckDB 2.0 that returns wrong rows: it treats different subqueries as equal, as some of its issues report
+and the differential search finds. No contribution bound may depend on it, so no statement runs with it.
+"""
 
 MEANING: dict[str, str | None] = {
     "integer_division": "false",
@@ -140,20 +148,114 @@ def _read_default_settings() -> dict[str, str | None]:
         return dict(plain.execute("SELECT name, value FROM duckdb_settings()").fetchall())
 
 
-# Recognize queries that the engine stopped on request: these are not failures.
+# Check the settings of an owner's connection, and set those that do not change the meaning of SQL.
 
 
-def find_cancellation(error: Exception) -> BaseException | None:
-    """What is to be raised where an engine's error says that it was told to stop; None for other errors.
+_SETTINGS = "SELECT name, value FROM duckdb_settings()"
+_MEANING = "SELECT " + ", ".join(f"CAST(current_setting('{name}') AS VARCHAR)" for name in MEANING)
+_EXPLAINED = "SELECT value, scope FROM duckdb_settings() WHERE name = 'explain_output'"
+_PROGRESS = "SELECT current_setting('enable_progress_bar')"
+_OPTIMIZERS = "SELECT current_setting('disabled_optimizers')"
 
-    Ctrl-C, which the engine turns into a RuntimeError of this text, is KeyboardInterrupt again. A program's call of
-    the connection's `interrupt` is OperationalError (`cancelled`).
-    """
-    if type(error) is RuntimeError and str(error) == "Query interrupted":
-        return KeyboardInterrupt()
-    if isinstance(error, duckdb.InterruptException):
-        return OperationalError("the query was cancelled while it ran; any charge stands", code="cancelled")
-    return None
+
+class SettingsGuard:
+    """The settings of a connection: an owner's is checked and restored; one that dpsql opened is locked, and not looked at."""
+
+    def __init__(self, runner: StatementRunner) -> None:
+        self._runner = runner
+        self._lookup_stack: ExitStack | None = None
+        self._has_begun_lookups = False
+
+    def refuse_changed_settings(self) -> None:
+        """Raise OperationalError if any setting changes the meaning of SQL."""
+        if not self._runner.owned:
+            ((*values,),) = self._runner.query_rows(_MEANING)
+            require_unchanged(
+                dict(self._runner.query_rows(_SETTINGS)) | dict(zip(MEANING, values, strict=True))
+            )
+            self._disable_unsound_optimizer()
+
+    def refuse_changed_meaning(self) -> None:
+        """Check the few settings that change the meaning of SQL, before each charge."""
+        if self._runner.owned:
+            return
+        try:
+            ((*values,),) = self._runner.query_rows(_MEANING)
+        except BackendError:
+            return  # the statement cannot be bound either
+        require_unchanged(dict(zip(MEANING, values, strict=True)))
+        self._disable_unsound_optimizer()
+
+    @contextmanager
+    def show_bound_plans(self) -> Iterator[None]:
+        """Make EXPLAIN show the bound plan, and restore the setting of an owner's connection."""
+        before = [] if self._runner.owned else self._runner.query_rows(_EXPLAINED)
+        explains = bool(before) and self._runner.execute_quietly("SET explain_output = 'all'")
+        try:
+            yield
+        finally:
+            for value, scope in before if explains else ():
+                self._runner.execute_quietly(
+                    f"SET explain_output = '{value}'" if scope == "LOCAL" else "RESET SESSION explain_output"
+                )
+
+    @contextmanager
+    def apply_safe_settings(self) -> Iterator[None]:
+        """Disable the unsound optimizer and progress output, and restore progress output of an owner's connection."""
+        if self._runner.owned:
+            yield
+            return
+        self._disable_unsound_optimizer()
+        ((progress,),) = self._runner.query_rows(_PROGRESS)
+        if progress:
+            self._runner.execute_quietly("SET enable_progress_bar = false")
+        try:
+            yield
+        finally:
+            if progress:
+                self._runner.execute_quietly("SET enable_progress_bar = true")
+
+    @contextmanager
+    def share_lookup_settings(self) -> Iterator[None]:
+        """Let all public lookups of the enclosed work apply the safe settings once, since a query has many."""
+        before = (self._lookup_stack, self._has_begun_lookups)
+        try:
+            with ExitStack() as self._lookup_stack:
+                self._has_begun_lookups = False
+                yield
+        finally:
+            self._lookup_stack, self._has_begun_lookups = before
+
+    @contextmanager
+    def apply_lookup_settings(self) -> Iterator[None]:
+        """Apply the safe settings for a public lookup; once within `share_lookup_settings`."""
+        if self._lookup_stack is None:
+            with self.apply_safe_settings():
+                yield
+            return
+        if not self._has_begun_lookups:
+            self._lookup_stack.enter_context(self.apply_safe_settings())
+            self._has_begun_lookups = True
+        yield
+
+    def _disable_unsound_optimizer(self) -> None:
+        """Disable the unsound optimizer in an owner's database, for good.
+
+        The setting applies to the whole database. If it were enabled again after a statement, a statement of another connection
+        could run with it. Raises OperationalError if it is enabled and the configuration is locked.
+        """
+        ((disabled,),) = self._runner.query_rows(_OPTIMIZERS)
+        names = [name.strip() for name in str(disabled).split(",") if name.strip()]
+        wanted = ",".join(dict.fromkeys((*names, UNSOUND)))
+        if (
+            not self._runner.execute_quietly(f"SET GLOBAL disabled_optimizers = {quote_literal(wanted)}")
+            and UNSOUND not in names
+        ):
+            raise OperationalError(
+                f"DuckDB's optimizer {UNSOUND} returns wrong rows, and the locked configuration does not allow disabling it",
+                code="setting",
+                hint=f"before locking the configuration, run SET disabled_optimizers = '{UNSOUND}'",
+            )
 
 
 # The configuration that engines are opened with and cannot leave, and the part of the machine that a process has.

@@ -1,12 +1,20 @@
-"""Tables as PostgreSQL's catalog describes them: types, columns, CHECK constraints."""
+"""Read PostgreSQL's catalog: types, columns, keys and CHECK constraints of tables, and whether they have changed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from dpsql.backends.base import TableOrigin
+from dpsql.backends.declared_keys import build_table_keys
+from dpsql.backends.postgres.dialect import POSTGRES, SCHEMA
+from dpsql.backends.postgres.session import Rows, TransactionRunner
+from dpsql.backends.quoting import quote_identifier
+from dpsql.errors import BackendError, PolicyError
+from dpsql.policy import normalize_name, split_table_name
 from dpsql.policy.engine_types import UNLIMITED
+from dpsql.policy.skeleton import TableKeys
 
 # PostgreSQL's types, by the names of the engine types that policies and plans know.
 #
@@ -40,7 +48,7 @@ _SIZED = re.compile(r"(?P<name>[a-z ]+?)\((?P<digits>\d+)(?:,(?P<scale>-?\d+))?\
 
 
 def parse_engine_type(name: str, kind: str = "b", members: Sequence[str] = ()) -> str:
-    """The engine type of a column, by `format_type`'s name for it, the `typtype` of its type, and the members of an enum.
+    """Return the engine type of a column, by `format_type`'s name for it, the `typtype` of its type, and the members of an enum.
 
     >>> parse_engine_type("character varying(20)"), parse_engine_type("numeric(12,2)"), parse_engine_type("numeric")
     ('VARCHAR', 'DECIMAL(12,2)', 'NUMERIC')
@@ -69,7 +77,7 @@ def parse_engine_type(name: str, kind: str = "b", members: Sequence[str] = ()) -
 # What PostgreSQL's catalogue says of tables: columns, what stands behind a name, and what a role may do. No row is read.
 
 
-SCHEMA = """
+_COLUMNS = """
     SELECT n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod), t.typtype,
            CASE WHEN NOT (has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT'))
                 THEN 'NOT GRANTED TO THIS ROLE'
@@ -206,3 +214,126 @@ def _normalize_constant(found: re.Match[str], texts: list[str]) -> str:
     if kind == "date" or kind.startswith("timestamp"):
         return f"CAST('{found['place']}' AS {kind.split()[0].upper()})"
     return f"'{found['place']}'" if kind in ("text", "character varying", "bpchar") else found[0]
+
+
+# The tables of a policy, by the catalog.
+
+
+_KINDS = MappingProxyType({"v": "a view", "m": "a materialized view", "f": "a foreign table"})
+_Tables = dict[str, list[tuple[str, str]]]
+
+
+class DeclaredTables:
+    """The tables that a policy declares, and their definitions when the connection was opened."""
+
+    def __init__(self, runner: TransactionRunner, names: Sequence[str]) -> None:
+        self._runner, self.names = runner, names
+        self._initial_definitions: object = None
+
+    def read_columns(self) -> _Tables:
+        """Read each table's columns with their engine types, and take the definitions of the declared ones as the initial ones.
+
+        Names that differ in case only are left out. Raises PolicyError for a table that the policy spells in another case, which
+        is another table here.
+        """
+        columns = self._query_columns()
+        self._initial_definitions = self._read_definitions(columns)
+        spelt = {normalize_name(name): name for name in columns}
+        for name in self.names:
+            if spelt.get(normalize_name(name), name) != name:
+                raise PolicyError(
+                    f"tables.{name}: the table is spelled {spelt[normalize_name(name)]} in the database, and PostgreSQL distinguishes case",
+                    code="table_missing",
+                    hint="use the spelling of the database",
+                )
+        return columns
+
+    def forget_definitions(self) -> None:
+        """Forget the initial definitions, so that no table counts as changed."""
+        self._initial_definitions = None
+
+    def _query_columns(self) -> _Tables:
+        found: _Tables = {}
+        for schema, table, column, name, kind, unread, members in self._runner.query_rows(_COLUMNS):
+            known = unread or parse_engine_type(name, kind, members)
+            found.setdefault(_format_table_name(schema, table), []).append((column, known))
+        alike = [normalize_name(name) for name in found]
+        return {
+            name: [(column, kind) for column, kind in columns if _has_unique_name(column, columns)]
+            for name, columns in found.items()
+            if alike.count(normalize_name(name)) == 1
+        }
+
+    def _read_definitions(self, columns: Mapping[str, Sequence[tuple[str, str]]]) -> object:
+        """Return the definitions of the declared tables: their columns, and the relations behind their names."""
+        return [
+            (
+                columns.get(name),
+                self._read_relations(name),
+                self._runner.query_rows(DECLARED, _split_table_name(name)),
+            )
+            for name in self.names
+        ]
+
+    def _read_relations(self, table: str) -> Rows:
+        with self._runner.open_transaction():
+            return sorted(self._runner.query_rows(RELATION, _split_table_name(table)))
+
+    def is_unchanged(self) -> bool:
+        """Return whether the declared tables have their initial definitions.
+
+        They are locked before the first look, with which the snapshot of the transaction begins: so the tables that are looked
+        at are those that are read, and nobody can put another one behind a name meanwhile. A lock excludes changes of a table alone,
+        and is waited for at most as long as the settings say.
+        """
+        if self._initial_definitions is None:
+            return True
+        tables = ", ".join(map(POSTGRES.queries.quote_table_name, self.names))
+        try:
+            if tables:
+                self._runner.query_rows(f"LOCK TABLE {tables} IN ACCESS SHARE MODE")
+            return self._read_definitions(self._query_columns()) == self._initial_definitions
+        except BackendError:
+            self._runner.restart_transaction()
+            return False
+
+    def find_origin(self, table: str) -> TableOrigin | None:
+        """Find whether a name is a table, with all that inherits from it; views and foreign tables are told by their kind."""
+        rows, query, name = self._read_relations(table), self._runner.query_catalog, _split_table_name(table)
+        if not rows:
+            return None
+        foreign = [_KINDS[kind] for _, kind, *_ in rows if kind in _KINDS]
+        foreign += ["a table with row security" for _, _, secured, *_ in rows if secured]
+        foreign += ["storage of an extension" for _, _, _, method, _ in rows if method != "heap"]
+        declared = query(DECLARED, name)
+        checks = tuple(normalize_condition(str(text)) for (text,) in query(CHECKS, name))
+        # One from which others inherit shows their rows, too, as a view would.
+        return TableOrigin(
+            frozenset(str(oid) for oid, *_ in rows),
+            tuple(dict.fromkeys(foreign)),
+            is_stored_table=len(rows) == 1,
+            not_null_columns=frozenset(str(column) for column, present, _ in declared if present),
+            check_constraints=checks,
+            collated_columns=frozenset(str(column) for column, _, collated in declared if collated),
+        )
+
+    def read_table_keys(self) -> dict[str, TableKeys]:
+        """Read the primary and foreign keys that each table declares."""
+        return build_table_keys(self._runner.query_catalog(KEYS), _format_table_name)
+
+
+def _format_table_name(schema: str, table: str) -> str:
+    """Return the name of a table as policies have it."""
+    plain = quote_identifier(table) if "." in table else table
+    return plain if schema == SCHEMA else f"{schema}.{plain}"
+
+
+def _split_table_name(table: str) -> tuple[str, str]:
+    """Return the schema and the name of a declared table."""
+    schema, name = split_table_name(table)
+    return schema or SCHEMA, name
+
+
+def _has_unique_name(column: str, columns: Sequence[tuple[str, str]]) -> bool:
+    """Return whether no other column has this name in another case: policies know no case."""
+    return sum(normalize_name(name) == normalize_name(column) for name, _ in columns) == 1

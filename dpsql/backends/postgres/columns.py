@@ -10,10 +10,11 @@ Source: PostgreSQL 15 manual, section 4.2.14 (evaluation order of CASE) and chap
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal
 
-from dpsql.backends.dialect import CALENDAR, ColumnBounds
-from dpsql.backends.postgres.values import INFINITY, NAN, REAL, TYPES, emit_constant
+from dpsql.backends.dialect import CALENDAR, ColumnSyntax
+from dpsql.backends.postgres.values import INFINITY, REAL, VALUES, emit_constant
 from dpsql.backends.quoting import quote_identifier
 from dpsql.plan.expressions import Column
 from dpsql.plan.text_size import MOST_STORED
@@ -30,26 +31,60 @@ _WHOLE = frozenset({"SMALLINT", "INTEGER", "BIGINT"})
 _NUMERIC = ("DECIMAL", UNLIMITED)
 _FAR = 10**300
 """NUMERIC values beyond are infinite as DOUBLE, and digits after the point beyond its digits are rounded off."""
-_COLUMN_BOUNDS = ColumnBounds(emit_constant, NAN, INFINITY)
 
 
-def emit_bounded_column(column: Column) -> str:
-    """The SQL that reads a column of the scanned table."""
-    facts = column.facts
-    if facts.type is Type.DOUBLE and facts.interval.is_bounded and facts.engine_type.startswith(_NUMERIC):
-        return _emit_bounded_numeric(column)
-    # A text that is one of the domain's is not too long.
-    listed = facts.domain is not None and facts.type is Type.VARCHAR
-    read = (
-        f'(CAST({emit_stored_column(column)} AS TEXT) COLLATE "C")' if listed else emit_widened_column(column)
-    )
-    return _COLUMN_BOUNDS.emit_bounded_column(emit_stored_column(column), read, facts)
+@dataclass(frozen=True)
+class PostgresColumns(ColumnSyntax):
+    """Columns of PostgreSQL's tables. Fields of composite types are not read."""
+
+    def emit_bounded_column(self, column: Column) -> str:
+        """Clamp the column; the bounds of NUMERIC are compared as NUMERIC, and a text of the domain is not too long."""
+        facts = column.facts
+        if facts.type is Type.DOUBLE and facts.interval.is_bounded and facts.engine_type.startswith(_NUMERIC):
+            return _emit_bounded_numeric(column)
+        stored = self.emit_stored_column(column)
+        listed = facts.domain is not None and facts.type is Type.VARCHAR
+        read = (
+            self.values.emit_binary_collation(f"CAST({stored} AS TEXT)")
+            if listed
+            else self.emit_widened_column(column)
+        )
+        return self.emit_clamped_value(stored, read, facts)
+
+    def emit_widened_column(self, column: Column) -> str:
+        """Cast within the range of the type, and limit texts and blobs in their length."""
+        raw, facts = self.emit_stored_column(column), column.facts
+        match facts.type:
+            case Type.INTEGER if facts.engine_type not in _WHOLE:
+                return f"CASE WHEN {raw} BETWEEN -{2**63} AND {2**63 - 1} THEN CAST({raw} AS BIGINT) END"
+            case Type.DOUBLE if facts.engine_type == UNLIMITED:
+                return (
+                    f"CASE WHEN {raw} BETWEEN -{_FAR} AND {_FAR} THEN CAST(ROUND({raw}, 300) AS {REAL}) "
+                    f"WHEN {raw} < 0 THEN -{INFINITY} WHEN {raw} > 0 THEN {INFINITY} END"
+                )
+            case Type.VARCHAR:
+                text = f"CAST({raw} AS TEXT)"
+                return f'(CASE WHEN OCTET_LENGTH({text}) <= {MOST_STORED} THEN {text} END COLLATE "C")'
+            case Type.BLOB:
+                return f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_STORED} THEN {raw} END"
+            case Type.TIMESTAMP if facts.has_time_zone:
+                return f"({raw} AT TIME ZONE 'UTC')"
+            case kind:
+                return f"CAST({raw} AS {self.values.get_type_name(kind)})"
+
+    def emit_stored_column(self, column: Column) -> str:
+        """Read NaN of NUMERIC, which is greater than all numbers, as NULL."""
+        stored = quote_identifier(column.name)
+        return f"NULLIF({stored}, 'NaN')" if column.facts.engine_type.startswith(_NUMERIC) else stored
+
+
+COLUMNS = PostgresColumns(VALUES)
 
 
 def _emit_bounded_numeric(column: Column) -> str:
-    """A NUMERIC column within its bounds, which are compared as NUMERIC: a cast to DOUBLE is slow, and so is made once.
+    """Emit a NUMERIC column within its bounds, which are compared as NUMERIC: a cast to DOUBLE is slow, and so is made once.
 
-    Claim: it is what `ColumnBounds` makes of the column as DOUBLE.
+    Claim: it is the clamped DOUBLE of `ColumnSyntax`.
     Why: the bounds are DOUBLE, and rounding to DOUBLE is monotone, so that a value between them stays there, and one beyond
     is rounded to the bound or beyond it, or is the bound here. NaN is greater than infinity.
     """
@@ -62,37 +97,8 @@ def _emit_bounded_numeric(column: Column) -> str:
     )
 
 
-def emit_widened_column(column: Column) -> str:
-    """The SQL that reads a column in the engine type of its plan type, whatever its value."""
-    raw, facts = emit_stored_column(column), column.facts
-    wanted, engine = TYPES[facts.type], facts.engine_type
-    match facts.type:
-        case Type.INTEGER if engine not in _WHOLE:
-            return f"CASE WHEN {raw} BETWEEN -{2**63} AND {2**63 - 1} THEN CAST({raw} AS BIGINT) END"
-        case Type.DOUBLE if engine == UNLIMITED:
-            return (
-                f"CASE WHEN {raw} BETWEEN -{_FAR} AND {_FAR} THEN CAST(ROUND({raw}, 300) AS {REAL}) "
-                f"WHEN {raw} < 0 THEN -{INFINITY} WHEN {raw} > 0 THEN {INFINITY} END"
-            )
-        case Type.VARCHAR:
-            text = f"CAST({raw} AS TEXT)"
-            return f'(CASE WHEN OCTET_LENGTH({text}) <= {MOST_STORED} THEN {text} END COLLATE "C")'
-        case Type.BLOB:
-            return f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_STORED} THEN {raw} END"
-        case Type.TIMESTAMP if facts.has_time_zone:
-            return f"({raw} AT TIME ZONE 'UTC')"
-        case _:
-            return f"CAST({raw} AS {wanted})"
-
-
-def emit_stored_column(column: Column) -> str:
-    """A column as it is stored; NUMERIC has a NaN, which is greater than all numbers."""
-    stored = quote_identifier(column.name)
-    return f"NULLIF({stored}, 'NaN')" if column.facts.engine_type.startswith(_NUMERIC) else stored
-
-
 def emit_copied_column(column: str, kind: str) -> str:
-    """A column of a public table as Python can hold it: days and moments of the calendar alone, and arrays of one dimension."""
+    """Emit a column of a public table as Python can hold it: days and moments of the calendar alone, and arrays of one dimension."""
     read, of = quote_identifier(column), parse_element_type(kind)
     if of is not None:
         each = f"SELECT {emit_copied_column('v', of)} FROM UNNEST({read}) WITH ORDINALITY AS e (v, place) ORDER BY place"

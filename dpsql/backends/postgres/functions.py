@@ -18,31 +18,29 @@ from fractions import Fraction
 from types import MappingProxyType
 
 from dpsql.backends.function_spellings import (
-    ALIKE,
     CHOICE,
+    COMMON_SPELLINGS,
     COMPARES,
     DEFINED,
     LEAST_BEYOND_FLOAT,
+    MAX_INT64,
+    MIN_INT64,
     MOST_DOUBLE,
     MOST_ROUNDED_TO_ZERO,
     MOST_WILDCARDS,
-    PLAIN,
     CallSpelling,
     Spelling,
     Spellings,
     TypeSpelling,
-    has_constant,
+    define_integer_casts,
+    define_pattern_matches,
     has_constant_text,
     has_few_wildcards,
     has_only_texts,
-    has_valid_part,
-    make_pattern_template,
+    has_separator,
     read_case_mapping,
 )
 from dpsql.backends.postgres.let_bindings import (
-    CALENDAR,
-    MAX,
-    MIN,
     bind_arguments,
     emit_bigint_or_null,
     emit_double,
@@ -149,7 +147,7 @@ def _define_rounding(real: str) -> Spelling:
 def _emit_integer_casts(low: int, high: int) -> Mapping[Type, str]:
     """A cast rounds half to even: to the least number, which is even, and not to the greatest, which is odd."""
     least, most = (
-        emit_constant(float(low) if low == MIN else low - 0.5),
+        emit_constant(float(low) if low == MIN_INT64 else low - 0.5),
         emit_constant(min(high + 0.5, 2.0**63)),
     )
     return {
@@ -165,12 +163,6 @@ def _has_few_digits(call: Call) -> bool:
     """Whether a DECIMAL has digits before the point, and no more of them than are kept of a DOUBLE."""
     digits, places = (part.value for part in call.arguments[1:] if isinstance(part, Literal))
     return isinstance(digits, int) and isinstance(places, int) and places < digits <= _DIGITS
-
-
-def _has_separator(call: Call) -> bool:
-    """Whether a separator is some text, and a place is counted from the beginning."""
-    separator = call.arguments[1]
-    return has_constant(2, 1, 2**30)(call) and isinstance(separator, Literal) and separator.value != ""
 
 
 _TIMES = "LEAST(GREATEST(b, -1e300), 1e300) * LN(ABS(a))"
@@ -198,7 +190,7 @@ _TESTS = {
 
 SPELLINGS: Spellings = MappingProxyType(
     {
-        **ALIKE,
+        **COMMON_SPELLINGS,
         # operators
         "add": Spelling(_emit_sum("+"), _GUARDED, emit_bigint_or_null("CAST({0} AS NUMERIC) + {1}")),
         "subtract": Spelling(_emit_sum("-"), _GUARDED, emit_bigint_or_null("CAST({0} AS NUMERIC) - {1}")),
@@ -209,11 +201,10 @@ SPELLINGS: Spellings = MappingProxyType(
         "quotient_by": Spelling("({0} / {1})", "the divisor is a constant that is neither 0 nor -1"),
         "quotient": Spelling(
             bind_arguments(
-                f"CASE WHEN b = 0 OR (b = -1 AND a = {MIN}) THEN NULL ELSE a / b END", "{0}", "{1}"
+                f"CASE WHEN b = 0 OR (b = -1 AND a = {MIN_INT64}) THEN NULL ELSE a / b END", "{0}", "{1}"
             ),
             "a zero divisor, and the one quotient beyond 64 bits, give NULL",
         ),
-        "remainder_by": Spelling("({0} % {1})", "the divisor is a constant that is neither 0 nor -1"),
         "remainder": Spelling(
             bind_arguments("CASE WHEN b <> 0 THEN a % b END", "{0}", "{1}"),
             "a zero divisor gives NULL",
@@ -231,7 +222,7 @@ SPELLINGS: Spellings = MappingProxyType(
         "shift_left": Spelling(
             bind_arguments(
                 f"CASE WHEN a = 0 AND b >= 0 THEN 0 WHEN a > 0 AND b BETWEEN 0 AND 62 THEN "
-                f"CASE WHEN a <= (CAST({MAX} AS BIGINT) >> CAST(b AS INTEGER)) THEN a << CAST(b AS INTEGER) END END",
+                f"CASE WHEN a <= (CAST({MAX_INT64} AS BIGINT) >> CAST(b AS INTEGER)) THEN a << CAST(b AS INTEGER) END END",
                 "{0}",
                 "{1}",
             ),
@@ -256,8 +247,6 @@ SPELLINGS: Spellings = MappingProxyType(
         "signbit": Spelling(f"(LEFT(CAST({emit_double(0)} AS TEXT), 1) = '-')", DEFINED),
         "power": Spelling(_POWER, _GUARDED),
         "atan2": Spelling(f"ATAN2({emit_double(0)}, {emit_double(1)})", DEFINED),
-        "isinf_moment": Spelling("CASE WHEN {0} IS NOT NULL THEN FALSE END", CALENDAR),
-        "isfinite_moment": Spelling("CASE WHEN {0} IS NOT NULL THEN TRUE END", CALENDAR),
         "isnan": Spelling(f"({emit_double(0)} = {NAN})", COMPARES),
         "isinf": Spelling(f"(ABS({emit_double(0)}) = {INFINITY})", COMPARES),
         "isfinite": Spelling(f"(ABS({emit_double(0)}) < {INFINITY})", COMPARES),
@@ -301,21 +290,12 @@ SPELLINGS: Spellings = MappingProxyType(
         ),
         # text
         "length": Spelling("CAST(LENGTH({0}) AS BIGINT)", DEFINED),
-        "strlen": Spelling("CAST(OCTET_LENGTH({0}) AS BIGINT)", DEFINED),
-        "bit_length": Spelling("CAST(BIT_LENGTH({0}) AS BIGINT)", DEFINED),
         "unicode": Spelling(
             bind_arguments("CAST(CASE WHEN a = '' THEN -1 ELSE ASCII(a) END AS BIGINT)", "{0}"), DEFINED
         ),
-        "ascii": Spelling("CAST(ASCII({0}) AS BIGINT)", DEFINED),
         "lower": CallSpelling(lambda _: _emit_case_change("lower", "{0}"), _LETTERS),
         "upper": CallSpelling(lambda _: _emit_case_change("upper", "{0}"), _LETTERS),
-        "lpad": Spelling("LPAD({0}, {1}, {2})", "length and fill are constants"),
-        "rpad": Spelling("RPAD({0}, {1}, {2})", "length and fill are constants"),
-        "repeat": Spelling("REPEAT({0}, {1})", "the count is a small constant"),
-        "replace": Spelling("REPLACE({0}, {1}, {2})", "what is replaced, and by what, are constants"),
-        "translate": Spelling("TRANSLATE({0}, {1}, {2})", "the characters are constants"),
         "concat": Spelling("CONCAT({args})", DEFINED, condition=has_only_texts),
-        "concat_ws": Spelling("CONCAT_WS({args})", DEFINED, condition=has_only_texts),
         "hex": Spelling("UPPER(TO_HEX({0}))", DEFINED, takes=frozenset({Type.INTEGER})),
         "bin": Spelling(
             "COALESCE(NULLIF(LTRIM(CAST(CAST({0} AS BIT(64)) AS TEXT), '0'), ''), SUBSTR(CAST({0} AS TEXT), 1, 1))",
@@ -328,26 +308,15 @@ SPELLINGS: Spellings = MappingProxyType(
         "trim_characters": Spelling("BTRIM({0}, {1})", DEFINED, condition=has_constant_text),
         "ltrim_characters": Spelling("LTRIM({0}, {1})", DEFINED, condition=has_constant_text),
         "rtrim_characters": Spelling("RTRIM({0}, {1})", DEFINED, condition=has_constant_text),
-        "substring_from": Spelling(
-            "SUBSTR({0}, {1})", "the start is a constant from 1 on", condition=has_valid_part
-        ),
-        "substring": Spelling(
-            "SUBSTR({0}, {1}, {2})",
-            "start and length are constants, from 1 and 0 on",
-            condition=has_valid_part,
-        ),
-        "left": Spelling("LEFT({0}, {1})", "a constant count", condition=has_constant(1, -(2**30), 2**30)),
-        "right": Spelling("RIGHT({0}, {1})", "a constant count", condition=has_constant(1, -(2**30), 2**30)),
         "split_part": Spelling(
             "SPLIT_PART({0}, {1}, CAST({2} AS INTEGER))",
             "the separator is some constant text, and the place a constant from 1 on",
-            condition=_has_separator,
+            condition=has_separator,
         ),
         "contains": Spelling("(STRPOS({0}, {1}) > 0)", DEFINED),
         "starts_with": Spelling("STARTS_WITH({0}, {1})", DEFINED),
         "suffix": Spelling(bind_arguments("(RIGHT(a, LENGTH(b)) = b)", "{0}", "{1}"), DEFINED),
         "strpos": Spelling("CAST(STRPOS({0}, {1}) AS BIGINT)", DEFINED),
-        "concatenate": Spelling("({0} || {1})", DEFINED, condition=has_only_texts),
         "like": Spelling(
             "({0} LIKE {1} ESCAPE '')",
             f"without an escape every constant is a pattern; of at most {MOST_WILDCARDS} %, as each may nest the search",
@@ -362,29 +331,10 @@ SPELLINGS: Spellings = MappingProxyType(
         "ilike_escape": CallSpelling(
             _make_ilike_template("{2}"), f"as LIKE with ESCAPE, of at most {MOST_WILDCARDS} %"
         ),
-        "regexp_matches": CallSpelling(make_pattern_template(_TESTS, emit_constant, bind_arguments), PLAIN),
-        "regexp_full_match": CallSpelling(
-            make_pattern_template(_TESTS, emit_constant, bind_arguments, whole=True), PLAIN
-        ),
+        **define_pattern_matches(_TESTS, emit_constant, bind_arguments),
         **MOMENTS,
         # casts
-        **{
-            f"cast_{name}": TypeSpelling(
-                _emit_integer_casts(low, high), "what the type does not hold is NULL"
-            )
-            for name, (low, high) in {
-                "tinyint": (-(2**7), 2**7 - 1),
-                "smallint": (-(2**15), 2**15 - 1),
-                "integer": (-(2**31), 2**31 - 1),
-                "bigint": (MIN, MAX),
-                "hugeint": (MIN, MAX),
-                "utinyint": (0, 2**8 - 1),
-                "usmallint": (0, 2**16 - 1),
-                "uinteger": (0, 2**32 - 1),
-                "ubigint": (0, MAX),
-                "uhugeint": (0, MAX),
-            }.items()
-        },
+        **define_integer_casts(_emit_integer_casts),
         "cast_double": TypeSpelling(
             {
                 Type.INTEGER: emit_double(0),
@@ -439,7 +389,6 @@ SPELLINGS: Spellings = MappingProxyType(
             "every moment of the calendar has its time",
         ),
         "cast_uuid": TypeSpelling({Type.UUID: "{0}"}, CHOICE),
-        "cast_blob": TypeSpelling({Type.BLOB: "{0}"}, CHOICE),
     }
 )
 """Spellings by the names of entries."""

@@ -1,16 +1,13 @@
-"""Expressions of PostgreSQL over values that are computed once, which functions are written with."""
+"""Emit expressions of PostgreSQL over values that are computed once, from which functions are written."""
 
 from __future__ import annotations
 
+from dpsql.backends.function_spellings import MAX_INT64, MIN_INT64
 from dpsql.backends.postgres.values import REAL
-
-MIN, MAX = -(2**63), 2**63 - 1
-"""The ends of BIGINT."""
-CALENDAR = "defined for every day and moment of the calendar; what leaves it is NULL"
 
 
 def bind_arguments(body: str, *arguments: str) -> str:
-    """A text over `a`, `b` and so on, which are the arguments, each of them computed once.
+    """Emit a text over `a`, `b` and so on, which are the arguments, each of them computed once.
 
     OFFSET keeps PostgreSQL from putting the arguments in place of their names.
     """
@@ -19,15 +16,17 @@ def bind_arguments(body: str, *arguments: str) -> str:
 
 
 def emit_double(place: int) -> str:
-    """An argument as DOUBLE."""
+    """Emit an argument as DOUBLE."""
     return f"CAST({{{place}}} AS {REAL})"
 
 
 def emit_timestamp(place: int) -> str:
-    """A day or moment as a moment."""
+    """Emit a day or moment as a moment."""
     return f"CAST({{{place}}} AS TIMESTAMP)"
 
 
 def emit_bigint_or_null(number: str) -> str:
-    """A NUMERIC that is whole as 64 bits, NULL where they do not hold it."""
-    return bind_arguments(f"CASE WHEN a BETWEEN {MIN} AND {MAX} THEN CAST(a AS BIGINT) END", number)
+    """Emit a NUMERIC that is whole as 64 bits, NULL where they do not hold it."""
+    return bind_arguments(
+        f"CASE WHEN a BETWEEN {MIN_INT64} AND {MAX_INT64} THEN CAST(a AS BIGINT) END", number
+    )

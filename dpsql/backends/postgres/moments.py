@@ -12,25 +12,23 @@ from types import MappingProxyType
 
 from dpsql.backends.function_spellings import (
     DEFINED,
-    FORMATTED,
     MONDAY,
-    PARTS,
-    CallSpelling,
+    WITHIN_CALENDAR,
     Spelling,
     Spellings,
     define_full_differences,
+    define_month_units,
+    define_strftime,
     define_time_buckets,
-    find_bucket_width,
-    make_strftime_template,
+    define_years_truncations,
 )
-from dpsql.backends.postgres.let_bindings import CALENDAR, bind_arguments, emit_bigint_or_null, emit_timestamp
+from dpsql.backends.postgres.let_bindings import bind_arguments, emit_bigint_or_null, emit_timestamp
 from dpsql.backends.postgres.values import REAL, emit_constant
-from dpsql.plan.expressions import Call
 from dpsql.plan.types import Type
 
 
 def _define_part(field: str) -> Spelling:
-    return Spelling(f"CAST(TRUNC(EXTRACT({field} FROM {emit_timestamp(0)})) AS BIGINT)", CALENDAR)
+    return Spelling(f"CAST(TRUNC(EXTRACT({field} FROM {emit_timestamp(0)})) AS BIGINT)", WITHIN_CALENDAR)
 
 
 def _define_time_part(field: str) -> Spelling:
@@ -38,7 +36,7 @@ def _define_time_part(field: str) -> Spelling:
 
 
 def _define_truncation(unit: str) -> Spelling:
-    return Spelling(f"DATE_TRUNC('{unit}', {emit_timestamp(0)})", CALENDAR)
+    return Spelling(f"DATE_TRUNC('{unit}', {emit_timestamp(0)})", WITHIN_CALENDAR)
 
 
 _FIRST, _LAST = "DATE '0001-01-01'", "DATE '9999-12-31'"
@@ -53,13 +51,13 @@ def _define_month_addition(times: int) -> Spelling:
     """Years and months, of which there are as many as keep the month within the calendar."""
     fits = f"CAST(b AS NUMERIC) * {times} + {_emit_month_number('a')} BETWEEN 13 AND {9999 * 12 + 12}"
     body = f"CASE WHEN {fits} THEN a + MAKE_INTERVAL(months => CAST(b * {times} AS INTEGER)) END"
-    return Spelling(bind_arguments(body, emit_timestamp(0), "{1}"), CALENDAR)
+    return Spelling(bind_arguments(body, emit_timestamp(0), "{1}"), WITHIN_CALENDAR)
 
 
 def _define_day_addition(times: int) -> Spelling:
     fits = f"CAST(b AS NUMERIC) * {times} BETWEEN {_FIRST} - CAST(a AS DATE) AND {_LAST} - CAST(a AS DATE)"
     body = f"CASE WHEN {fits} THEN a + MAKE_INTERVAL(days => CAST(b * {times} AS INTEGER)) END"
-    return Spelling(bind_arguments(body, emit_timestamp(0), "{1}"), CALENDAR)
+    return Spelling(bind_arguments(body, emit_timestamp(0), "{1}"), WITHIN_CALENDAR)
 
 
 def _define_second_addition(seconds: int) -> Spelling:
@@ -70,21 +68,22 @@ def _define_second_addition(seconds: int) -> Spelling:
     whole, rest = (f"{part}(CAST(b AS NUMERIC) * {seconds}, 86400)" for part in ("DIV", "MOD"))
     added = f"MAKE_INTERVAL(days => CAST({whole} AS INTEGER)) + MAKE_INTERVAL(secs => CAST({rest} AS {REAL}))"
     body = f"CASE WHEN {fits} THEN a + ({added}) END"
-    return Spelling(bind_arguments(body, emit_timestamp(0), "{1}"), CALENDAR)
+    return Spelling(bind_arguments(body, emit_timestamp(0), "{1}"), WITHIN_CALENDAR)
 
 
 def _define_day_shift(day: str, number: str, sign: str) -> Spelling:
     """A day and a number of days."""
     fits = f"{sign}CAST(b AS NUMERIC) BETWEEN {_FIRST} - a AND {_LAST} - a"
     return Spelling(
-        bind_arguments(f"CASE WHEN {fits} THEN a + {sign}CAST(b AS INTEGER) END", day, number), CALENDAR
+        bind_arguments(f"CASE WHEN {fits} THEN a + {sign}CAST(b AS INTEGER) END", day, number),
+        WITHIN_CALENDAR,
     )
 
 
 def _define_difference(unit: str, seconds: int) -> Spelling:
     """How often the clock passes the beginning of a unit."""
     parts = (f"EXTRACT(EPOCH FROM DATE_TRUNC('{unit}', {emit_timestamp(place)}))" for place in (1, 0))
-    return Spelling(f"CAST(DIV({' - '.join(parts)}, {seconds}) AS BIGINT)", CALENDAR)
+    return Spelling(f"CAST(DIV({' - '.join(parts)}, {seconds}) AS BIGINT)", WITHIN_CALENDAR)
 
 
 def _define_subsecond_difference(micros: int) -> Spelling:
@@ -92,7 +91,7 @@ def _define_subsecond_difference(micros: int) -> Spelling:
     parts = (
         f"FLOOR(EXTRACT(EPOCH FROM {emit_timestamp(place)}) * {1_000_000 // micros})" for place in (1, 0)
     )
-    return Spelling(f"CAST({' - '.join(parts)} AS BIGINT)", CALENDAR)
+    return Spelling(f"CAST({' - '.join(parts)} AS BIGINT)", WITHIN_CALENDAR)
 
 
 def _define_from_microseconds(number: str) -> Spelling:
@@ -101,13 +100,13 @@ def _define_from_microseconds(number: str) -> Spelling:
     days, rest = (f"{part}(a, 86400000000)" for part in ("DIV", "MOD"))
     added = f"MAKE_INTERVAL(days => CAST({days} AS INTEGER), secs => CAST({rest} AS {REAL}) / 1000000)"
     body = f"CASE WHEN a BETWEEN {low} AND {high} THEN TIMESTAMP '1970-01-01' + ({added}) END"
-    return Spelling(bind_arguments(body, number), CALENDAR)
+    return Spelling(bind_arguments(body, number), WITHIN_CALENDAR)
 
 
 def _define_full_difference(micros: int) -> Spelling:
     """How many whole units of time are between two moments."""
     between = f"EXTRACT(EPOCH FROM {emit_timestamp(1)}) - EXTRACT(EPOCH FROM {emit_timestamp(0)})"
-    return Spelling(f"CAST(DIV(({between}) * 1000000, {micros}) AS BIGINT)", CALENDAR)
+    return Spelling(f"CAST(DIV(({between}) * 1000000, {micros}) AS BIGINT)", WITHIN_CALENDAR)
 
 
 def _define_microsecond_addition(unit: int) -> Spelling:
@@ -115,47 +114,31 @@ def _define_microsecond_addition(unit: int) -> Spelling:
     days, rest = (f"{part}(CAST(b AS NUMERIC) * {unit}, 86400000000)" for part in ("DIV", "MOD"))
     added = f"MAKE_INTERVAL(days => CAST({days} AS INTEGER), secs => CAST({rest} AS {REAL}) / 1000000)"
     body = f"CASE WHEN CAST(b AS NUMERIC) * {unit} BETWEEN {low} AND {high} THEN a + {added} END"
-    return Spelling(bind_arguments(body, emit_timestamp(0), "{1}"), CALENDAR)
+    return Spelling(bind_arguments(body, emit_timestamp(0), "{1}"), WITHIN_CALENDAR)
 
 
 def _define_years_truncation(years: int) -> Spelling:
     """The first moment of the span of `years` in which a moment lies, as of its decade."""
     begun = f"DIV(CAST(EXTRACT(YEAR FROM a) AS NUMERIC), {years}) * {years}"
     body = f"CASE WHEN {begun} >= 1 THEN MAKE_TIMESTAMP(CAST({begun} AS INTEGER), 1, 1, 0, 0, 0) END"
-    return Spelling(bind_arguments(body, emit_timestamp(0)), CALENDAR)
+    return Spelling(bind_arguments(body, emit_timestamp(0)), WITHIN_CALENDAR)
 
 
-def _define_time_bucket(unit: int, kind: str) -> CallSpelling:
-    """The beginning of a bucket of microseconds, `unit` times the number in the call, one of which begins at `MONDAY`."""
-
-    def build_template(call: Call) -> str | None:
-        width = find_bucket_width(call, unit)
-        if width is None:
-            return None
-        since = f"CAST(EXTRACT(EPOCH FROM {emit_timestamp(1)}) * 1000000 AS BIGINT)"
-        begun = bind_arguments(
-            f"CAST(a - MOD(MOD(a - {MONDAY}, {width}) + {width}, {width}) AS NUMERIC)", since
-        )
-        return f"CAST({_define_from_microseconds(begun).sql} AS {kind})"
-
-    return CallSpelling(build_template, CALENDAR)
+def _emit_bucket(width: int) -> str:
+    """Emit the beginning of a bucket of microseconds, one of which begins at `MONDAY`."""
+    since = f"CAST(EXTRACT(EPOCH FROM {emit_timestamp(1)}) * 1000000 AS BIGINT)"
+    begun = bind_arguments(f"CAST(a - MOD(MOD(a - {MONDAY}, {width}) + {width}, {width}) AS NUMERIC)", since)
+    return _define_from_microseconds(begun).sql
 
 
-def _define_month_bucket(unit: int, kind: str) -> CallSpelling:
-    """The beginning of a bucket of months, `unit` times the number in the call, one of which begins with the year 2000."""
-
-    def build_template(call: Call) -> str | None:
-        width = find_bucket_width(call, unit)
-        if width is None:
-            return None
-        begun = bind_arguments(
-            f"a - MOD(MOD(a - {2000 * 12}, {width}) + {width}, {width})",
-            f"({_emit_month_number(emit_timestamp(1))} - 1)",
-        )
-        day = "MAKE_DATE(CAST(a / 12 AS INTEGER), CAST(a % 12 + 1 AS INTEGER), 1)"
-        return f"CAST({bind_arguments(f'CASE WHEN a BETWEEN 12 AND {9999 * 12 + 11} THEN {day} END', begun)} AS {kind})"
-
-    return CallSpelling(build_template, CALENDAR)
+def _emit_month_bucket(width: int) -> str:
+    """Emit the beginning of a bucket of months, one of which begins with the year 2000."""
+    begun = bind_arguments(
+        f"a - MOD(MOD(a - {2000 * 12}, {width}) + {width}, {width})",
+        f"({_emit_month_number(emit_timestamp(1))} - 1)",
+    )
+    day = "MAKE_DATE(CAST(a / 12 AS INTEGER), CAST(a % 12 + 1 AS INTEGER), 1)"
+    return bind_arguments(f"CASE WHEN a BETWEEN 12 AND {9999 * 12 + 11} THEN {day} END", begun)
 
 
 def _emit_padded_field(field: str, digits: int) -> str:
@@ -173,7 +156,7 @@ def _define_month_difference(times: int) -> Spelling:
         f"FLOOR(CAST({_emit_month_number(emit_timestamp(place))} - 1 AS NUMERIC) / {times})"
         for place in (1, 0)
     ]
-    return Spelling(f"CAST({' - '.join(begun)} AS BIGINT)", CALENDAR)
+    return Spelling(f"CAST({' - '.join(begun)} AS BIGINT)", WITHIN_CALENDAR)
 
 
 _DAYS_OF_MONTH = "EXTRACT(DAY FROM MAKE_DATE(CAST(a AS INTEGER), CAST(b AS INTEGER), 1) + INTERVAL '1 month' - INTERVAL '1 day')"
@@ -187,7 +170,7 @@ MOMENTS: Spellings = MappingProxyType(
         ),
         "epoch_ns": Spelling(
             emit_bigint_or_null(f"CAST(EXTRACT(EPOCH FROM {emit_timestamp(0)}) * 1000000000 AS NUMERIC)"),
-            CALENDAR,
+            WITHIN_CALENDAR,
         ),
         # parts of dates
         **{
@@ -202,7 +185,9 @@ MOMENTS: Spellings = MappingProxyType(
                 "microsecond": "microseconds",
             }.items()
         },
-        "era": Spelling(f"CAST(CASE WHEN {emit_timestamp(0)} IS NOT NULL THEN 1 END AS BIGINT)", CALENDAR),
+        "era": Spelling(
+            f"CAST(CASE WHEN {emit_timestamp(0)} IS NOT NULL THEN 1 END AS BIGINT)", WITHIN_CALENDAR
+        ),
         "dayname": Spelling(
             f"TO_CHAR({emit_timestamp(0)}, 'FMDay')", "the English names, whatever the language of the server"
         ),
@@ -212,10 +197,12 @@ MOMENTS: Spellings = MappingProxyType(
         ),
         "yearweek": Spelling(
             f"CAST(EXTRACT(isoyear FROM {emit_timestamp(0)}) * 100 + EXTRACT(week FROM {emit_timestamp(0)}) AS BIGINT)",
-            CALENDAR,
+            WITHIN_CALENDAR,
         ),
-        "epoch": Spelling(f"CAST(EXTRACT(epoch FROM {emit_timestamp(0)}) AS {REAL})", CALENDAR),
-        "epoch_us": Spelling(f"CAST(EXTRACT(epoch FROM {emit_timestamp(0)}) * 1000000 AS BIGINT)", CALENDAR),
+        "epoch": Spelling(f"CAST(EXTRACT(epoch FROM {emit_timestamp(0)}) AS {REAL})", WITHIN_CALENDAR),
+        "epoch_us": Spelling(
+            f"CAST(EXTRACT(epoch FROM {emit_timestamp(0)}) * 1000000 AS BIGINT)", WITHIN_CALENDAR
+        ),
         "time_hour": _define_time_part("hour"),
         "time_minute": _define_time_part("minute"),
         "time_second": _define_time_part("second"),
@@ -228,52 +215,33 @@ MOMENTS: Spellings = MappingProxyType(
                 *("day", "hour", "minute", "second"),
             )
         },
-        "date_trunc_decade": _define_years_truncation(10),
-        "date_trunc_century": _define_years_truncation(100),
-        "date_trunc_millennium": _define_years_truncation(1000),
-        "strftime": CallSpelling(
-            make_strftime_template(
-                {field: _emit_padded_field(field, digits) for field, digits in PARTS.values()},
-                _emit_concatenation,
-                emit_constant,
-            ),
-            FORMATTED,
-        ),
-        **define_time_buckets(_define_time_bucket, _define_month_bucket, "TIMESTAMP"),
+        **define_years_truncations(_define_years_truncation),
+        "strftime": define_strftime(_emit_padded_field, _emit_concatenation, emit_constant),
+        **define_time_buckets(_emit_bucket, _emit_month_bucket, "TIMESTAMP"),
         "date_trunc_millisecond": _define_truncation("milliseconds"),
         "date_trunc_microsecond": _define_truncation("microseconds"),
         "last_day": Spelling(
             f"CAST(DATE_TRUNC('month', {emit_timestamp(0)}) + INTERVAL '1 month' - INTERVAL '1 day' AS DATE)",
-            CALENDAR,
+            WITHIN_CALENDAR,
         ),
         "days_in_month": Spelling(
             f"CAST(EXTRACT(day FROM DATE_TRUNC('month', {emit_timestamp(0)}) + INTERVAL '1 month' - INTERVAL '1 day') AS BIGINT)",
-            CALENDAR,
+            WITHIN_CALENDAR,
         ),
         # distances of dates
-        "days_between": Spelling("CAST(CAST({0} AS DATE) - CAST({1} AS DATE) AS BIGINT)", CALENDAR),
+        "days_between": Spelling("CAST(CAST({0} AS DATE) - CAST({1} AS DATE) AS BIGINT)", WITHIN_CALENDAR),
         "date_diff_day": _define_difference("day", 86_400),
         "date_diff_hour": _define_difference("hour", 3_600),
         "date_diff_minute": _define_difference("minute", 60),
         "date_diff_second": _define_difference("second", 1),
         "date_diff_millisecond": _define_subsecond_difference(1_000),
         "date_diff_microsecond": _define_subsecond_difference(1),
-        "date_diff_month": _define_month_difference(1),
-        "date_diff_quarter": _define_month_difference(3),
-        "date_diff_year": _define_month_difference(12),
-        "date_diff_decade": _define_month_difference(120),
-        "date_diff_century": _define_month_difference(1_200),
-        "date_diff_millennium": _define_month_difference(12_000),
+        **define_month_units("date_diff", _define_month_difference),
         **define_full_differences(_define_full_difference),
         "plus_days": _define_day_shift("{0}", "{1}", ""),
         "days_plus": _define_day_shift("{1}", "{0}", ""),
         "minus_days": _define_day_shift("{0}", "{1}", "-"),
-        "plus_millennium": _define_month_addition(12_000),
-        "plus_century": _define_month_addition(1_200),
-        "plus_decade": _define_month_addition(120),
-        "plus_year": _define_month_addition(12),
-        "plus_quarter": _define_month_addition(3),
-        "plus_month": _define_month_addition(1),
+        **define_month_units("plus", _define_month_addition),
         "plus_week": _define_day_addition(7),
         "plus_day": _define_day_addition(1),
         "plus_hour": _define_second_addition(3_600),
@@ -289,11 +257,11 @@ MOMENTS: Spellings = MappingProxyType(
                 "{1}",
                 "{2}",
             ),
-            CALENDAR,
+            WITHIN_CALENDAR,
             takes=frozenset({Type.INTEGER}),
         ),
         "epoch_ms": Spelling(
-            f"CAST(ROUND(EXTRACT(EPOCH FROM {emit_timestamp(0)}) * 1000) AS BIGINT)", CALENDAR
+            f"CAST(ROUND(EXTRACT(EPOCH FROM {emit_timestamp(0)}) * 1000) AS BIGINT)", WITHIN_CALENDAR
         ),
     }
 )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import math
-import uuid
+from dataclasses import dataclass
 from types import MappingProxyType
 
-from dpsql.errors import QueryRejected
-from dpsql.plan.types import Pairs, Type, Value
+from dpsql.backends.dialect import ValueSyntax
+from dpsql.backends.quoting import quote_literal
+from dpsql.plan.types import Type
 
 REAL = "DOUBLE PRECISION"
 TYPES = MappingProxyType(
@@ -24,62 +23,40 @@ TYPES = MappingProxyType(
         Type.BLOB: "BYTEA",
     }
 )
-"""What PostgreSQL calls the value types."""
-NAN, INFINITY = f"CAST('NaN' AS {REAL})", f"CAST('Infinity' AS {REAL})"
+"""PostgreSQL's names of the value types."""
 
 
-def emit_constant(value: Value | Pairs) -> str:
-    """A constant of exactly the engine type that its plan type stands for; a text is compared by its bytes.
+@dataclass(frozen=True)
+class PostgresValues(ValueSyntax):
+    """Constants and casts of PostgreSQL: texts are compared by their bytes, and a number with a point would be NUMERIC.
 
-    A DOUBLE is a text that is cast: a number with a point is NUMERIC here. `repr` gives the digits that no other DOUBLE has.
-
-    >>> print(emit_constant(3), emit_constant(0.5), emit_constant("it's"))
+    >>> print(VALUES.emit_constant(3), VALUES.emit_constant(0.5), VALUES.emit_constant("it's"))
     CAST(3 AS BIGINT) CAST('0.5' AS DOUBLE PRECISION) (CAST('it''s' AS TEXT) COLLATE "C")
     """
-    match value:
-        case None:
-            return "NULL"
-        case bool():
-            return "TRUE" if value else "FALSE"
-        case int():
-            return f"CAST({value} AS BIGINT)"
-        case float() if math.isinf(value):
-            return f"CAST('{'-' * (value < 0)}Infinity' AS {REAL})"
-        case float():
-            return f"CAST('{value!r}' AS {REAL})"
-        case str():
-            return f"""(CAST({_quote_text(value)} AS TEXT) COLLATE "C")"""
-        case tuple():
-            raise QueryRejected("map constants are not supported on PostgreSQL", code="engine")
-        case _:
-            return _emit_typed_literal(value)
+
+    def _emit_text(self, value: str) -> str:
+        return self.emit_binary_collation(f"CAST({quote_literal(value)} AS TEXT)")
+
+    def _emit_blob(self, value: bytes) -> str:
+        return f"CAST('{chr(92)}x{value.hex()}' AS BYTEA)"
+
+    def emit_cast(self, text: str, kind: Type) -> str:
+        """Cast a value to a type that holds each of its values: NULL, a whole number as a DOUBLE, a day as a moment.
+
+        Days are within the calendar (see `columns`), so that each has a moment.
+        """
+        written = ValueSyntax.emit_cast(self, text, kind)
+        return self.emit_binary_collation(written) if kind is Type.VARCHAR else written
+
+    def emit_aggregate_cast(self, number: str, kind: Type) -> str:
+        """Compare with the ends of 64 bits as NUMERIC: the greatest BIGINT is no DOUBLE. All other types have every value."""
+        if kind is not Type.INTEGER:
+            return self.emit_cast(number, kind)
+        return f"CASE WHEN CAST({number} AS NUMERIC) BETWEEN -{2**63} AND {2**63 - 1} THEN CAST({number} AS BIGINT) END"
 
 
-def _emit_typed_literal(value: dt.date | dt.time | uuid.UUID | bytes) -> str:
-    """A constant that the engine writes as a text of its type."""
-    match value:
-        case bytes():
-            return f"CAST('{chr(92)}x{value.hex()}' AS BYTEA)"
-        case dt.datetime():
-            return f"CAST('{value.isoformat(sep=' ')}' AS TIMESTAMP)"
-        case dt.date():
-            return f"CAST('{value.isoformat()}' AS DATE)"
-        case dt.time():
-            return f"CAST('{value.isoformat()}' AS TIME)"
-        case uuid.UUID():
-            return f"CAST('{value}' AS UUID)"
-
-
-def emit_cast(text: str, kind: Type) -> str:
-    """A value as one of a type that holds each of its values: NULL, a whole number as a DOUBLE, a day as a moment.
-
-    Days are within the calendar (see `columns`), so that each has a moment.
-    """
-    if kind is Type.LIST:
-        raise QueryRejected("list constants are not supported on PostgreSQL", code="engine")
-    written = text if kind is Type.NULL else f"CAST({text} AS {TYPES[kind]})"
-    return f'({written} COLLATE "C")' if kind is Type.VARCHAR else written
-
-
-def _quote_text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+VALUES = PostgresValues(
+    engine="PostgreSQL", types=TYPES, cast="CAST", collation='"C"', has_typed_literals=False
+)
+NAN, INFINITY = VALUES.nan, VALUES.infinity
+emit_constant = VALUES.emit_constant

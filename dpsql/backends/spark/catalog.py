@@ -1,15 +1,20 @@
-"""Tables as Spark's catalog describes them: types, columns, Parquet footers."""
+"""Read Spark's catalog: types, columns and kinds of tables, units of timestamps, and whether tables have changed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from dpsql.backends.base import TableOrigin
+from dpsql.backends.dialect import QuerySyntax
 from dpsql.backends.quoting import quote_identifier
-from dpsql.backends.spark.session import is_remote
+from dpsql.backends.spark.session import SessionRunner, is_remote
+from dpsql.errors import BackendError
+from dpsql.policy import normalize_name, split_table_name
 
 # Spark's types, by the names of the engine types that policies and plans know.
 #
@@ -232,3 +237,98 @@ class ParquetFooters:
             return str(reader.getFooter().getFileMetaData().getSchema().toString())
         finally:
             reader.close()
+
+
+class DeclaredTables:
+    """The tables that a policy declares, as the catalog describes them now, and as it did when the connection was opened.
+
+    `names` are those of the policy, which `queries` quotes.
+    """
+
+    def __init__(self, runner: SessionRunner, names: Sequence[str], queries: QuerySyntax) -> None:
+        self._runner, self.names, self._queries = runner, names, queries
+        self._footers = ParquetFooters(runner.session)
+        self._initial_tables: dict[str, TableDescription | None] | None = None
+        self._unchanged_by_name: dict[str, bool] = {}
+
+    def quote_name(self, name: str) -> str:
+        """Quote the name of a table of the policy, with its catalog and schema."""
+        return self._queries.quote_table_name(name)
+
+    def read_columns(self, names: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
+        """Read the columns of these tables with their engine types, and take the tables as the initial ones.
+
+        Columns are left out if Spark takes their names for one.
+        """
+        found = {name: self._refresh_table(name) for name in names}
+        self._initial_tables = found
+        return {
+            name: [
+                (column, parse_engine_type(kind))
+                for column, kind in table.columns
+                if _has_unique_name(column, table.columns)
+            ]
+            for name, table in found.items()
+            if table is not None
+        }
+
+    def forget_tables(self) -> None:
+        """Forget the initial tables, so that no table counts as changed."""
+        self._initial_tables = None
+
+    def describe_table(self, name: str) -> TableDescription | None:
+        """Return the catalog's description of a table, None if there is none."""
+        try:
+            rows = self._runner.run_command(f"DESCRIBE TABLE EXTENDED {self.quote_name(name)}")
+        except BackendError:
+            return None
+        return TableDescription.from_rows((str(name or ""), str(kind or "")) for name, kind, *_ in rows)
+
+    def _refresh_table(self, name: str) -> TableDescription | None:
+        """Return the catalog's description of a table, whose files are looked for anew."""
+        with suppress(BackendError):  # that it is gone is found below
+            self._runner.run_command(f"REFRESH TABLE {self.quote_name(name)}")
+        found = self.describe_table(name)
+        return (
+            found if found is None or not found.has_timestamps else self._mask_unknown_timestamps(name, found)
+        )
+
+    def _mask_unknown_timestamps(self, name: str, found: TableDescription) -> TableDescription:
+        """Return the table in which moments that are not surely in microseconds have a type that no policy reads."""
+        other: frozenset[str] | None = None
+        with suppress(BackendError):
+            other = self._runner.run_guarded(
+                lambda: self._footers.find_other_timestamp_columns(self.quote_name(name))
+            )
+        return found.with_masked_timestamps(other)
+
+    def begin_snapshot(self) -> None:
+        """Look at each table anew before the next query that reads it."""
+        self._unchanged_by_name.clear()
+
+    def are_unchanged(self, *texts: str) -> bool:
+        """Return whether the tables that emitted queries read are those of the start.
+
+        Each is looked at once in a snapshot, before the first query that reads it.
+        """
+        read = [name for name in self.names if any(self.quote_name(name) in text for text in texts)]
+        for name in read:
+            if name not in self._unchanged_by_name:
+                found = self._refresh_table(name)
+                self._unchanged_by_name[name] = (
+                    self._initial_tables is None or found == self._initial_tables[name]
+                )
+        return all(self._unchanged_by_name[name] for name in read)
+
+    def find_origin(self, table: str, database: str) -> TableOrigin | None:
+        """Find whether a name is a table whose files have types; views and other tables are told by their kind."""
+        found = self.describe_table(table)
+        if found is None:
+            return None
+        where = found.location or ".".join((database, *map(normalize_name, split_table_name(table))))
+        return TableOrigin(frozenset({where}), found.foreign_sources, collated_columns=found.collated_columns)
+
+
+def _has_unique_name(column: str, columns: Sequence[tuple[str, str]]) -> bool:
+    """Return whether no other column has this name in another case, by the rules of Unicode, as Spark compares them."""
+    return sum(name.lower() == column.lower() for name, _ in columns) == 1

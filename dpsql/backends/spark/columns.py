@@ -10,44 +10,47 @@ Source: Spark 4.0 documentation, "ANSI compliance" and "NaN semantics"; Unicode 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
-from dpsql.backends.dialect import CALENDAR, ColumnBounds
+from dpsql.backends.dialect import CALENDAR, ColumnSyntax
 from dpsql.backends.quoting import quote_identifier
-from dpsql.backends.spark.values import INFINITY, NAN, emit_constant, get_type_name
+from dpsql.backends.spark.values import VALUES, emit_constant
 from dpsql.plan.expressions import Column
 from dpsql.plan.text_size import MOST_STORED
 from dpsql.plan.types import Type
 from dpsql.policy.engine_types import parse_element_type, parse_struct_fields
 
-_COLUMN_BOUNDS = ColumnBounds(emit_constant, NAN, INFINITY)
+
+@dataclass(frozen=True)
+class SparkColumns(ColumnSyntax):
+    """Columns of Spark's tables. A field of a struct is read in brackets: after a dot it could be a column of a table of that name."""
+
+    def emit_bounded_column(self, column: Column) -> str:
+        """Clamp the column; a text that is in the domain is UTF-8, and not too long."""
+        raw, facts = self.emit_stored_column(column), column.facts
+        listed = facts.domain is not None and facts.engine_type in ("VARCHAR", "CHAR")
+        read = _emit_binary_collation(raw, facts.engine_type) if listed else self.emit_widened_column(column)
+        return self.emit_clamped_value(raw, read, facts)
+
+    def emit_widened_column(self, column: Column) -> str:
+        """Cast with TRY_CAST, and check the bytes and the length of texts."""
+        raw, facts = self.emit_stored_column(column), column.facts
+        match facts.type:
+            case Type.VARCHAR if facts.engine_type in ("VARCHAR", "CHAR"):
+                return emit_text(raw, facts.engine_type)
+            case Type.VARCHAR:
+                return f"CAST({raw} AS STRING)"
+            case Type.BLOB:
+                return f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_STORED} THEN {raw} END"
+            case kind:
+                return f"TRY_CAST({raw} AS {self.values.get_type_name(kind)})"
 
 
-def emit_bounded_column(column: Column) -> str:
-    """The SQL that reads a column of the scanned table."""
-    raw, facts = emit_stored_column(column), column.facts
-    # A text that is one of the domain's is UTF-8, and not too long.
-    listed = facts.domain is not None and facts.engine_type in ("VARCHAR", "CHAR")
-    read = _emit_binary_collation(raw, facts.engine_type) if listed else emit_widened_column(column)
-    return _COLUMN_BOUNDS.emit_bounded_column(raw, read, facts)
-
-
-def emit_widened_column(column: Column) -> str:
-    """The SQL that reads a column in the engine type of its plan type, whatever its value."""
-    raw, facts = emit_stored_column(column), column.facts
-    match facts.type:
-        case Type.VARCHAR if facts.engine_type in ("VARCHAR", "CHAR"):
-            return emit_text(raw, facts.engine_type)
-        case Type.VARCHAR:
-            return f"CAST({raw} AS STRING)"
-        case Type.BLOB:
-            return f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_STORED} THEN {raw} END"
-        case kind:
-            return f"TRY_CAST({raw} AS {get_type_name(kind)})"
+COLUMNS = SparkColumns(VALUES)
 
 
 def emit_text(stored: str, engine: str) -> str:
-    """A text by its bytes, whatever its collation, and without the blanks that pad it to a fixed length.
+    """Emit a text by its bytes, whatever its collation, and without the blanks that pad it to a fixed length.
 
     It is NULL where it is not UTF-8 or too long.
     """
@@ -61,7 +64,7 @@ def _emit_binary_collation(stored: str, engine: str) -> str:
 
 
 def emit_copied_column(column: str, kind: str) -> str:
-    """A column of a public table as Python can hold it: days and moments of the calendar alone."""
+    """Emit a column of a public table as Python can hold it: days and moments of the calendar alone."""
     return _emit_copied_value(quote_identifier(column), kind)
 
 
@@ -81,18 +84,3 @@ def _emit_copied_value(read: str, kind: str, depth: int = 0) -> str:
         low, high = map(emit_constant, CALENDAR[Type.DATE if kind == "DATE" else Type.TIMESTAMP])
         return f"CASE WHEN {at} BETWEEN {low} AND {high} THEN {at} END"
     return emit_text(read, kind) if kind in ("VARCHAR", "CHAR") else read
-
-
-def emit_stored_column(column: Column) -> str:
-    """A column as it is stored, or a field of a struct."""
-    return (
-        emit_column_path(column.facts.path) if len(column.facts.path) > 1 else quote_identifier(column.name)
-    )
-
-
-def emit_column_path(names: Sequence[str]) -> str:
-    """A column of a table, or a field of one that is a struct, which is NULL where that is.
-
-    A field after a dot could be a column of a table of the struct's name.
-    """
-    return quote_identifier(names[0]) + "".join(f"[{emit_constant(name)}]" for name in names[1:])

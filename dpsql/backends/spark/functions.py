@@ -18,39 +18,37 @@ from fractions import Fraction
 from types import MappingProxyType
 
 from dpsql.backends.function_spellings import (
-    ALIKE,
-    CHOICE,
+    COMMON_SPELLINGS,
     COMPARES,
     DAY,
     DEFINED,
-    FORMATTED,
     LEAST_BEYOND_FLOAT,
+    MAX_INT64,
     MONDAY,
     MOST_DOUBLE,
     MOST_WILDCARDS,
-    PARTS,
-    PLAIN,
+    WITHIN_CALENDAR,
     CallSpelling,
     Spelling,
     Spellings,
     TypeSpelling,
     define_full_differences,
+    define_integer_casts,
+    define_month_units,
+    define_pattern_matches,
+    define_strftime,
     define_time_buckets,
-    find_bucket_width,
-    has_constant,
+    define_years_truncations,
     has_constant_text,
     has_only_texts,
-    has_valid_part,
-    make_pattern_template,
-    make_strftime_template,
+    has_separator,
 )
 from dpsql.backends.spark.patterns import make_like_template, translate_letters
 from dpsql.backends.spark.values import INFINITY, NAN, emit_constant
-from dpsql.plan.expressions import Call, Literal, WorkRule
+from dpsql.plan.expressions import WorkRule
 from dpsql.plan.functions import growth
 from dpsql.plan.types import Type
 
-_MIN, _MAX = -(2**63), 2**63 - 1
 _SPACES = "".join(
     f"\\u{code:04x}" for code in (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)
 )
@@ -59,7 +57,6 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """The days of the calendar, counted from the first of 1970."""
 
 _TRIED = "what 64 bits cannot hold is NULL; arithmetic on DOUBLE does not fail"
-_CALENDAR = "defined for every day and moment of the calendar; what leaves it is NULL"
 _LETTERS = "each letter becomes the one that DuckDB has for it"
 _ESCAPES = "a constant that escapes wildcards and its escape alone is a pattern"
 _NAMED = "a text of every day of the calendar"
@@ -136,20 +133,21 @@ def _emit_within_calendar(number: str) -> str:
 
 
 def _define_part(text: str) -> Spelling:
-    return Spelling(f"CAST({text.format(_emit_timestamp(0))} AS BIGINT)", _CALENDAR)
+    return Spelling(f"CAST({text.format(_emit_timestamp(0))} AS BIGINT)", WITHIN_CALENDAR)
 
 
 def _define_truncation(unit: str) -> Spelling:
     """DATE_TRUNC is of a moment with a time zone."""
     return Spelling(
-        f"CAST(DATE_TRUNC('{unit}', CAST({_emit_timestamp(0)} AS TIMESTAMP)) AS TIMESTAMP_NTZ)", _CALENDAR
+        f"CAST(DATE_TRUNC('{unit}', CAST({_emit_timestamp(0)} AS TIMESTAMP)) AS TIMESTAMP_NTZ)",
+        WITHIN_CALENDAR,
     )
 
 
 def _define_addition(unit: int) -> Spelling:
     """So many units of microseconds, of which the clock knows no others."""
     added = f"TRY_ADD({_emit_microseconds(_emit_timestamp(0))}, TRY_MULTIPLY({{1}}, CAST({unit} AS BIGINT)))"
-    return Spelling(_emit_within_calendar(added), _CALENDAR)
+    return Spelling(_emit_within_calendar(added), WITHIN_CALENDAR)
 
 
 def _define_month_addition(times: int) -> Spelling:
@@ -159,14 +157,14 @@ def _define_month_addition(times: int) -> Spelling:
     )
     day = f"ADD_MONTHS(CAST(a AS DATE), TRY_CAST(b * {times} AS INT))"
     at = f"TRY_ADD(UNIX_DATE({day}) * CAST({DAY} AS BIGINT), PMOD({_emit_microseconds('a')}, CAST({DAY} AS BIGINT)))"
-    return Spelling(_emit_within_calendar(bind_arguments(at, _emit_timestamp(0), months)), _CALENDAR)
+    return Spelling(_emit_within_calendar(bind_arguments(at, _emit_timestamp(0), months)), WITHIN_CALENDAR)
 
 
 def _define_day_shift(day: str, number: str, function: str) -> Spelling:
     """A day and a number of days."""
     moved = f"{function}(CAST(UNIX_DATE({day}) AS BIGINT), {number})"
     fits = bind_arguments(f"CASE WHEN a BETWEEN {_FIRST_DAY} AND {_LAST_DAY} THEN a END", moved)
-    return Spelling(f"DATE_FROM_UNIX_DATE(TRY_CAST({fits} AS INT))", _CALENDAR)
+    return Spelling(f"DATE_FROM_UNIX_DATE(TRY_CAST({fits} AS INT))", WITHIN_CALENDAR)
 
 
 def _emit_units_begun(place: int, unit: int) -> str:
@@ -178,7 +176,7 @@ def _emit_units_begun(place: int, unit: int) -> str:
 
 def _define_difference(unit: int) -> Spelling:
     """How often the clock passes the beginning of a unit."""
-    return Spelling(f"({_emit_units_begun(1, unit)} - {_emit_units_begun(0, unit)})", _CALENDAR)
+    return Spelling(f"({_emit_units_begun(1, unit)} - {_emit_units_begun(0, unit)})", WITHIN_CALENDAR)
 
 
 def _emit_month_number(place: int) -> str:
@@ -189,7 +187,7 @@ def _define_full_difference(unit: int) -> Spelling:
     """How many whole units of microseconds are between two moments."""
     return Spelling(
         f"(({_emit_microseconds(_emit_timestamp(1))} - {_emit_microseconds(_emit_timestamp(0))}) DIV {unit})",
-        _CALENDAR,
+        WITHIN_CALENDAR,
     )
 
 
@@ -197,39 +195,24 @@ def _define_years_truncation(years: int) -> Spelling:
     """The first moment of the span of `years` in which a moment lies, as of its decade."""
     begun = bind_arguments(f"NULLIF(YEAR(a) DIV {years} * {years}, 0)", _emit_timestamp(0))
     return Spelling(
-        f"CAST(MAKE_DATE({bind_arguments('CAST(a AS INT)', begun)}, 1, 1) AS TIMESTAMP_NTZ)", _CALENDAR
+        f"CAST(MAKE_DATE({bind_arguments('CAST(a AS INT)', begun)}, 1, 1) AS TIMESTAMP_NTZ)", WITHIN_CALENDAR
     )
 
 
-def _define_time_bucket(unit: int, kind: str) -> CallSpelling:
-    """The beginning of a bucket of microseconds, `unit` times the number in the call, one of which begins at `MONDAY`."""
-
-    def build_template(call: Call) -> str | None:
-        width = find_bucket_width(call, unit)
-        if width is None:
-            return None
-        begun = bind_arguments(
-            f"a - PMOD(a - CAST({MONDAY} AS BIGINT), CAST({width} AS BIGINT))",
-            _emit_microseconds(_emit_timestamp(1)),
-        )
-        return f"CAST({_emit_within_calendar(begun)} AS {kind})"
-
-    return CallSpelling(build_template, _CALENDAR)
+def _emit_bucket(width: int) -> str:
+    """Emit the beginning of a bucket of microseconds, one of which begins at `MONDAY`."""
+    begun = bind_arguments(
+        f"a - PMOD(a - CAST({MONDAY} AS BIGINT), CAST({width} AS BIGINT))",
+        _emit_microseconds(_emit_timestamp(1)),
+    )
+    return _emit_within_calendar(begun)
 
 
-def _define_month_bucket(unit: int, kind: str) -> CallSpelling:
-    """The beginning of a bucket of months, `unit` times the number in the call, one of which begins with the year 2000."""
-
-    def build_template(call: Call) -> str | None:
-        width = find_bucket_width(call, unit)
-        if width is None:
-            return None
-        begun = bind_arguments(f"a - PMOD(a - {2000 * 12}, CAST({width} AS BIGINT))", _emit_month_number(1))
-        fits = bind_arguments(f"CASE WHEN a BETWEEN 12 AND {9999 * 12 + 11} THEN a END", begun)
-        day = "MAKE_DATE(CAST(a DIV 12 AS INT), CAST(a % 12 + 1 AS INT), 1)"
-        return f"CAST({bind_arguments(day, fits)} AS {kind})"
-
-    return CallSpelling(build_template, _CALENDAR)
+def _emit_month_bucket(width: int) -> str:
+    """Emit the beginning of a bucket of months, one of which begins with the year 2000."""
+    begun = bind_arguments(f"a - PMOD(a - {2000 * 12}, CAST({width} AS BIGINT))", _emit_month_number(1))
+    fits = bind_arguments(f"CASE WHEN a BETWEEN 12 AND {9999 * 12 + 11} THEN a END", begun)
+    return bind_arguments("MAKE_DATE(CAST(a DIV 12 AS INT), CAST(a % 12 + 1 AS INT), 1)", fits)
 
 
 def _emit_padded_field(field: str, digits: int) -> str:
@@ -242,14 +225,10 @@ def _emit_concatenation(parts: list[str]) -> str:
     return f"CASE WHEN {{0}} IS NOT NULL THEN {text} END"
 
 
-def _has_separator(call: Call) -> bool:
-    """Whether a separator is some text, and a place is counted from the beginning."""
-    separator = call.arguments[1]
-    return has_constant(2, 1, 2**30)(call) and isinstance(separator, Literal) and separator.value != ""
-
-
 def _define_month_difference(times: int) -> Spelling:
-    return Spelling(f"({_emit_month_number(1)} DIV {times} - {_emit_month_number(0)} DIV {times})", _CALENDAR)
+    return Spelling(
+        f"({_emit_month_number(1)} DIV {times} - {_emit_month_number(0)} DIV {times})", WITHIN_CALENDAR
+    )
 
 
 def _define_name_lookup(values: tuple[str, ...], place: str) -> Spelling:
@@ -275,7 +254,7 @@ _TESTS = {
 
 SPELLINGS: Spellings = MappingProxyType(
     {
-        **ALIKE,
+        **COMMON_SPELLINGS,
         # operators
         "add": Spelling(f"({_emit_double(0)} + {_emit_double(1)})", _TRIED, "TRY_ADD({0}, {1})"),
         "subtract": Spelling(f"({_emit_double(0)} - {_emit_double(1)})", _TRIED, "TRY_SUBTRACT({0}, {1})"),
@@ -294,7 +273,6 @@ SPELLINGS: Spellings = MappingProxyType(
             ),
             "a zero divisor, and the one quotient beyond 64 bits, give NULL",
         ),
-        "remainder_by": Spelling("({0} % {1})", "the divisor is a constant that is neither 0 nor -1"),
         "remainder": Spelling(
             "TRY_MOD({0}, {1})", "a zero divisor gives NULL", takes=frozenset({Type.INTEGER})
         ),
@@ -310,7 +288,7 @@ SPELLINGS: Spellings = MappingProxyType(
         "shift_left": Spelling(
             bind_arguments(
                 f"CASE WHEN a = 0 AND b >= 0 THEN a WHEN a > 0 AND b BETWEEN 0 AND 62 "
-                f"AND a <= SHIFTRIGHT(CAST({_MAX} AS BIGINT), CAST(b & 63 AS INT)) THEN SHIFTLEFT(a, CAST(b & 63 AS INT)) END",
+                f"AND a <= SHIFTRIGHT(CAST({MAX_INT64} AS BIGINT), CAST(b & 63 AS INT)) THEN SHIFTLEFT(a, CAST(b & 63 AS INT)) END",
                 "{0}",
                 "{1}",
             ),
@@ -331,8 +309,6 @@ SPELLINGS: Spellings = MappingProxyType(
         ),
         "even": Spelling(bind_arguments(_EVEN, _emit_double(0)), DEFINED),
         "signbit": Spelling(f"STARTSWITH(CAST({_emit_double(0)} AS STRING), '-')", DEFINED),
-        "isinf_moment": Spelling("CASE WHEN {0} IS NOT NULL THEN FALSE END", _CALENDAR),
-        "isfinite_moment": Spelling("CASE WHEN {0} IS NOT NULL THEN TRUE END", _CALENDAR),
         "isnan": Spelling(f"({_emit_double(0)} = {NAN})", COMPARES),
         "isinf": Spelling(f"(ABS({_emit_double(0)}) = {INFINITY})", COMPARES),
         "isfinite": Spelling(f"(ABS({_emit_double(0)}) < {INFINITY})", COMPARES),
@@ -356,50 +332,30 @@ SPELLINGS: Spellings = MappingProxyType(
         "atan2": _define_total_function(f"ATAN2({_emit_double(0)}, {_emit_double(1)})"),
         # text
         "length": Spelling("CAST(CHAR_LENGTH({0}) AS BIGINT)", DEFINED),
-        "strlen": Spelling("CAST(OCTET_LENGTH({0}) AS BIGINT)", DEFINED),
-        "bit_length": Spelling("CAST(BIT_LENGTH({0}) AS BIGINT)", DEFINED),
         "unicode": Spelling(
             bind_arguments(
                 "CASE WHEN a = '' THEN CAST(-1 AS BIGINT) ELSE CAST(ASCII(a) AS BIGINT) END", "{0}"
             ),
             DEFINED,
         ),
-        "ascii": Spelling("CAST(ASCII({0}) AS BIGINT)", DEFINED),
         "trim": Spelling(f"TRIM(BOTH '{_SPACES}' FROM {{0}})", DEFINED),
         "ltrim": Spelling(f"TRIM(LEADING '{_SPACES}' FROM {{0}})", DEFINED),
         "rtrim": Spelling(f"TRIM(TRAILING '{_SPACES}' FROM {{0}})", DEFINED),
         "trim_characters": Spelling("TRIM(BOTH {1} FROM {0})", DEFINED, condition=has_constant_text),
         "ltrim_characters": Spelling("TRIM(LEADING {1} FROM {0})", DEFINED, condition=has_constant_text),
         "rtrim_characters": Spelling("TRIM(TRAILING {1} FROM {0})", DEFINED, condition=has_constant_text),
-        "substring_from": Spelling(
-            "SUBSTR({0}, {1})", "the start is a constant from 1 on", condition=has_valid_part
-        ),
-        "substring": Spelling(
-            "SUBSTR({0}, {1}, {2})",
-            "start and length are constants, from 1 and 0 on",
-            condition=has_valid_part,
-        ),
-        "left": Spelling("LEFT({0}, {1})", "a constant count", condition=has_constant(1, 0, 2**30)),
-        "right": Spelling("RIGHT({0}, {1})", "a constant count", condition=has_constant(1, 0, 2**30)),
         "lower": CallSpelling(lambda _: translate_letters("lower", "{0}"), _LETTERS),
         "upper": CallSpelling(lambda _: translate_letters("upper", "{0}"), _LETTERS),
-        "lpad": Spelling("LPAD({0}, {1}, {2})", "length and fill are constants"),
-        "rpad": Spelling("RPAD({0}, {1}, {2})", "length and fill are constants"),
-        "repeat": Spelling("REPEAT({0}, {1})", "the count is a small constant"),
-        "replace": Spelling("REPLACE({0}, {1}, {2})", "what is replaced, and by what, are constants"),
-        "translate": Spelling("TRANSLATE({0}, {1}, {2})", "the characters are constants"),
         "split_part": Spelling(
             "SPLIT_PART({0}, {1}, CAST({2} AS INT))",
             "the separator is some constant text, and the place a constant from 1 on",
-            condition=_has_separator,
+            condition=has_separator,
         ),
         "contains": Spelling("CONTAINS({0}, {1})", DEFINED, condition=has_only_texts),
         "starts_with": Spelling("STARTSWITH({0}, {1})", DEFINED, condition=has_only_texts),
         "suffix": Spelling("ENDSWITH({0}, {1})", DEFINED, condition=has_only_texts),
         "strpos": Spelling("CAST(INSTR({0}, {1}) AS BIGINT)", DEFINED, condition=has_only_texts),
-        "concatenate": Spelling("({0} || {1})", DEFINED, condition=has_only_texts),
         "concat": Spelling("CONCAT_WS('', {args})", DEFINED, condition=has_only_texts),
-        "concat_ws": Spelling("CONCAT_WS({args})", DEFINED, condition=has_only_texts),
         "hex": Spelling("HEX({0})", DEFINED, takes=frozenset({Type.INTEGER})),
         "bin": Spelling("BIN({0})", DEFINED, takes=frozenset({Type.INTEGER})),
         "like": CallSpelling(
@@ -411,10 +367,7 @@ SPELLINGS: Spellings = MappingProxyType(
         "ilike_escape": CallSpelling(
             make_like_template("lower"), f"{_ESCAPES}; of at most {MOST_WILDCARDS} %"
         ),
-        "regexp_matches": CallSpelling(make_pattern_template(_TESTS, emit_constant, bind_arguments), PLAIN),
-        "regexp_full_match": CallSpelling(
-            make_pattern_template(_TESTS, emit_constant, bind_arguments, whole=True), PLAIN
-        ),
+        **define_pattern_matches(_TESTS, emit_constant, bind_arguments),
         # parts of dates
         **{
             name: _define_part(f"{word}({{}})")
@@ -429,24 +382,26 @@ SPELLINGS: Spellings = MappingProxyType(
         "isoyear": _define_part("EXTRACT(YEAROFWEEK FROM {})"),
         "yearweek": Spelling(
             f"CAST(EXTRACT(YEAROFWEEK FROM {_emit_timestamp(0)}) * 100 + WEEKOFYEAR({_emit_timestamp(0)}) AS BIGINT)",
-            _CALENDAR,
+            WITHIN_CALENDAR,
         ),
         "millisecond": Spelling(
-            f"(PMOD({_emit_microseconds(_emit_timestamp(0))}, CAST(60000000 AS BIGINT)) DIV 1000)", _CALENDAR
+            f"(PMOD({_emit_microseconds(_emit_timestamp(0))}, CAST(60000000 AS BIGINT)) DIV 1000)",
+            WITHIN_CALENDAR,
         ),
         "microsecond": Spelling(
-            f"PMOD({_emit_microseconds(_emit_timestamp(0))}, CAST(60000000 AS BIGINT))", _CALENDAR
+            f"PMOD({_emit_microseconds(_emit_timestamp(0))}, CAST(60000000 AS BIGINT))", WITHIN_CALENDAR
         ),
         "decade": _define_part("YEAR({}) DIV 10"),
         "century": _define_part("(YEAR({}) + 99) DIV 100"),
         "millennium": _define_part("(YEAR({}) + 999) DIV 1000"),
         "era": _define_part("CASE WHEN {} IS NOT NULL THEN 1 END"),
         "epoch": Spelling(
-            f"(CAST({_emit_microseconds(_emit_timestamp(0))} AS DOUBLE) / CAST(1000000 AS DOUBLE))", _CALENDAR
+            f"(CAST({_emit_microseconds(_emit_timestamp(0))} AS DOUBLE) / CAST(1000000 AS DOUBLE))",
+            WITHIN_CALENDAR,
         ),
-        "epoch_us": Spelling(_emit_microseconds(_emit_timestamp(0)), _CALENDAR),
+        "epoch_us": Spelling(_emit_microseconds(_emit_timestamp(0)), WITHIN_CALENDAR),
         "epoch_ns": Spelling(
-            f"TRY_MULTIPLY({_emit_microseconds(_emit_timestamp(0))}, CAST(1000 AS BIGINT))", _CALENDAR
+            f"TRY_MULTIPLY({_emit_microseconds(_emit_timestamp(0))}, CAST(1000 AS BIGINT))", WITHIN_CALENDAR
         ),
         **{
             f"date_trunc_{unit}": _define_truncation(unit.upper())
@@ -455,49 +410,34 @@ SPELLINGS: Spellings = MappingProxyType(
                 *("hour", "minute", "second", "millisecond", "microsecond"),
             )
         },
-        "date_trunc_decade": _define_years_truncation(10),
-        "date_trunc_century": _define_years_truncation(100),
-        "date_trunc_millennium": _define_years_truncation(1000),
-        "strftime": CallSpelling(
-            make_strftime_template(
-                {field: _emit_padded_field(field, digits) for field, digits in PARTS.values()},
-                _emit_concatenation,
-                emit_constant,
-            ),
-            FORMATTED,
-        ),
-        **define_time_buckets(_define_time_bucket, _define_month_bucket, "TIMESTAMP_NTZ"),
+        **define_years_truncations(_define_years_truncation),
+        "strftime": define_strftime(_emit_padded_field, _emit_concatenation, emit_constant),
+        **define_time_buckets(_emit_bucket, _emit_month_bucket, "TIMESTAMP_NTZ"),
         "dayname": _define_name_lookup(_DAYS, f"(WEEKDAY({_emit_timestamp(0)}) + 1)"),
         "monthname": _define_name_lookup(_MONTHS, f"MONTH({_emit_timestamp(0)})"),
-        "last_day": Spelling(f"LAST_DAY({_emit_date(0)})", _CALENDAR),
-        "days_in_month": Spelling(f"CAST(DAY(LAST_DAY({_emit_date(0)})) AS BIGINT)", _CALENDAR),
+        "last_day": Spelling(f"LAST_DAY({_emit_date(0)})", WITHIN_CALENDAR),
+        "days_in_month": Spelling(f"CAST(DAY(LAST_DAY({_emit_date(0)})) AS BIGINT)", WITHIN_CALENDAR),
         # distances of dates
-        "days_between": Spelling(f"CAST(DATEDIFF({_emit_date(0)}, {_emit_date(1)}) AS BIGINT)", _CALENDAR),
-        "date_diff_day": Spelling(f"CAST(DATEDIFF({_emit_date(1)}, {_emit_date(0)}) AS BIGINT)", _CALENDAR),
+        "days_between": Spelling(
+            f"CAST(DATEDIFF({_emit_date(0)}, {_emit_date(1)}) AS BIGINT)", WITHIN_CALENDAR
+        ),
+        "date_diff_day": Spelling(
+            f"CAST(DATEDIFF({_emit_date(1)}, {_emit_date(0)}) AS BIGINT)", WITHIN_CALENDAR
+        ),
         "date_diff_hour": _define_difference(3_600_000_000),
         "date_diff_minute": _define_difference(60_000_000),
         "date_diff_second": _define_difference(1_000_000),
         "date_diff_millisecond": _define_difference(1_000),
         "date_diff_microsecond": Spelling(
             f"({_emit_microseconds(_emit_timestamp(1))} - {_emit_microseconds(_emit_timestamp(0))})",
-            _CALENDAR,
+            WITHIN_CALENDAR,
         ),
-        "date_diff_month": _define_month_difference(1),
-        "date_diff_quarter": _define_month_difference(3),
-        "date_diff_year": _define_month_difference(12),
-        "date_diff_decade": _define_month_difference(120),
-        "date_diff_century": _define_month_difference(1_200),
-        "date_diff_millennium": _define_month_difference(12_000),
+        **define_month_units("date_diff", _define_month_difference),
         **define_full_differences(_define_full_difference),
         "plus_days": _define_day_shift("{0}", "{1}", "TRY_ADD"),
         "days_plus": _define_day_shift("{1}", "{0}", "TRY_ADD"),
         "minus_days": _define_day_shift("{0}", "{1}", "TRY_SUBTRACT"),
-        "plus_millennium": _define_month_addition(12_000),
-        "plus_century": _define_month_addition(1_200),
-        "plus_decade": _define_month_addition(120),
-        "plus_year": _define_month_addition(12),
-        "plus_quarter": _define_month_addition(3),
-        "plus_month": _define_month_addition(1),
+        **define_month_units("plus", _define_month_addition),
         "plus_week": _define_addition(7 * DAY),
         "plus_day": _define_addition(DAY),
         "plus_hour": _define_addition(3_600_000_000),
@@ -510,33 +450,17 @@ SPELLINGS: Spellings = MappingProxyType(
                 "(a + CASE WHEN a < 0 THEN -500 ELSE 500 END) DIV 1000",
                 _emit_microseconds(_emit_timestamp(0)),
             ),
-            _CALENDAR,
+            WITHIN_CALENDAR,
         ),
-        "make_timestamp_us": Spelling(_emit_within_calendar("{0}"), _CALENDAR),
+        "make_timestamp_us": Spelling(_emit_within_calendar("{0}"), WITHIN_CALENDAR),
         "make_timestamp_ms": Spelling(
-            _emit_within_calendar("TRY_MULTIPLY({0}, CAST(1000 AS BIGINT))"), _CALENDAR
+            _emit_within_calendar("TRY_MULTIPLY({0}, CAST(1000 AS BIGINT))"), WITHIN_CALENDAR
         ),
         "from_epoch_ms": Spelling(
-            _emit_within_calendar("TRY_MULTIPLY({0}, CAST(1000 AS BIGINT))"), _CALENDAR
+            _emit_within_calendar("TRY_MULTIPLY({0}, CAST(1000 AS BIGINT))"), WITHIN_CALENDAR
         ),
         # casts
-        **{
-            f"cast_{name}": TypeSpelling(
-                _emit_integer_casts(low, high), "what the type does not hold is NULL"
-            )
-            for name, (low, high) in {
-                "tinyint": (-(2**7), 2**7 - 1),
-                "smallint": (-(2**15), 2**15 - 1),
-                "integer": (-(2**31), 2**31 - 1),
-                "bigint": (_MIN, _MAX),
-                "hugeint": (_MIN, _MAX),
-                "utinyint": (0, 2**8 - 1),
-                "usmallint": (0, 2**16 - 1),
-                "uinteger": (0, 2**32 - 1),
-                "ubigint": (0, _MAX),
-                "uhugeint": (0, _MAX),
-            }.items()
-        },
+        **define_integer_casts(_emit_integer_casts),
         "cast_double": TypeSpelling(
             {
                 Type.INTEGER: _emit_double(0),
@@ -577,7 +501,6 @@ SPELLINGS: Spellings = MappingProxyType(
             {Type.DATE: _emit_timestamp(0), Type.TIMESTAMP: "{0}"},
             "every day of the calendar has its first moment",
         ),
-        "cast_blob": TypeSpelling({Type.BLOB: "{0}"}, CHOICE),
     }
 )
 """Spellings by the names of entries."""

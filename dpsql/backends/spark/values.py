@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import math
-import uuid
+from dataclasses import dataclass
 from types import MappingProxyType
 
-from dpsql.errors import QueryRejected
-from dpsql.plan.types import Pairs, Type, Value
+from dpsql.backends.dialect import ValueSyntax
+from dpsql.plan.types import Type
 
 TYPES = MappingProxyType(
     {
@@ -21,35 +19,20 @@ TYPES = MappingProxyType(
         Type.BLOB: "BINARY",
     }
 )
-"""What Spark calls the value types; it has no times of day and no UUID."""
-NAN, INFINITY = "CAST('NaN' AS DOUBLE)", "CAST('Infinity' AS DOUBLE)"
+"""Spark's names of the value types; it has no times of day and no UUID."""
 
 
-def emit_constant(value: Value | Pairs) -> str:
-    r"""A constant of exactly the engine type that its plan type stands for.
+@dataclass(frozen=True)
+class SparkValues(ValueSyntax):
+    r"""Constants and casts of Spark: texts are read under the collation that compares bytes.
 
-    Of a text all but plain letters and digits are escaped, so that no setting of the parser can change it.
-
-    >>> print(emit_constant(3), emit_constant(0.5), emit_constant("it's"))
+    >>> print(VALUES.emit_constant(3), VALUES.emit_constant(0.5), VALUES.emit_constant("it's"))
     CAST(3 AS BIGINT) CAST('0.5' AS DOUBLE) 'it\u0027s'
     """
-    match value:
-        case None:
-            return "NULL"
-        case bool():
-            return "TRUE" if value else "FALSE"
-        case int():
-            return f"CAST({value} AS BIGINT)"
-        case float() if math.isinf(value):
-            return f"CAST('{'-' * (value < 0)}Infinity' AS DOUBLE)"
-        case float():
-            return f"CAST('{value!r}' AS DOUBLE)"
-        case str():
-            return f"'{''.join(map(_escape_letter, value))}'"
-        case tuple():
-            raise QueryRejected("map constants are not supported on Spark", code="engine")
-        case _:
-            return _emit_typed_literal(value)
+
+    def _emit_text(self, value: str) -> str:
+        """Escape all but plain letters and digits, so that no setting of the parser can change the text."""
+        return f"'{''.join(map(_escape_letter, value))}'"
 
 
 def _escape_letter(letter: str) -> str:
@@ -58,28 +41,6 @@ def _escape_letter(letter: str) -> str:
     return f"\\u{ord(letter):04x}" if ord(letter) < 2**16 else f"\\U{ord(letter):08x}"
 
 
-def _emit_typed_literal(value: dt.date | dt.time | uuid.UUID | bytes) -> str:
-    """A constant that the engine writes as a text of its type."""
-    match value:
-        case bytes():
-            return f"X'{value.hex()}'"
-        case dt.datetime():
-            return f"TIMESTAMP_NTZ '{value.isoformat(sep=' ')}'"
-        case dt.date():
-            return f"DATE '{value.isoformat()}'"
-        case dt.time():
-            raise QueryRejected("times of day are not supported on Spark", code="engine")
-        case uuid.UUID():
-            raise QueryRejected("UUIDs are not supported on Spark", code="engine")
-
-
-def get_type_name(kind: Type) -> str:
-    """What Spark calls a value type. Raises QueryRejected, with code `engine`, for those that it does not have."""
-    if kind not in TYPES:
-        raise QueryRejected(f"values of type {kind.name} are not supported on Spark", code="engine")
-    return TYPES[kind]
-
-
-def emit_cast(text: str, kind: Type) -> str:
-    """A value as one of a type that holds each of its values: NULL, a whole number as a DOUBLE, a day as a moment."""
-    return text if kind is Type.NULL else f"TRY_CAST({text} AS {get_type_name(kind)})"
+VALUES = SparkValues(engine="Spark", types=TYPES)
+NAN, INFINITY = VALUES.nan, VALUES.infinity
+emit_constant = VALUES.emit_constant

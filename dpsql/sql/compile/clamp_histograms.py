@@ -36,7 +36,7 @@ class Summand(NamedTuple):
     @property
     def sum(self) -> str:
         """Its sum over pairs, which cannot wrap."""
-        return get_dialect().emit_exact_sum(self.text, self.max_magnitude)
+        return get_dialect().integers.emit_exact_sum(self.text, self.max_magnitude)
 
 
 ONE, NOTHING = Summand("1", 1), Summand("0", 0)
@@ -58,7 +58,7 @@ def emit_counted_pairs(
     ]
     if needs_group_ranks(clamps):
         counts = any(clamp.amount is Amount.GROUPS for clamp in clamps)
-        if not get_dialect().ranks_all_groups:
+        if not get_dialect().capabilities.ranks_all_groups:
             # If groups are not counted, any group of a unit may come first, and no hash is needed.
             order = (
                 emit_group_order(analysis, keys) if counts else f"PARTITION BY u ORDER BY {', '.join(keys)}"
@@ -66,17 +66,19 @@ def emit_counted_pairs(
             windows.append(f"ROW_NUMBER() OVER ({order}) AS g")
         windows += [f"COUNT(*) OVER (PARTITION BY u) AS {GROUPS}"] * counts
         if windows:
-            pairs = (
-                f"SELECT *, {', '.join(windows)}\n  FROM {get_dialect().emit_derived_table(pairs, once=True)}"
-            )
+            pairs = f"SELECT *, {', '.join(windows)}\n  FROM {get_dialect().queries.emit_derived_table(pairs, once=True)}"
     return pairs
 
 
 def emit_plain_pairs(keys: Sequence[str], clamps: Sequence[Clamp], source: str, held: Sequence[str]) -> str:
     """Return the query of the pairs of `source` that have counted rows, with the columns `held`."""
-    ordered = ["u", *(["g"] if get_dialect().ranks_all_groups else [])] if needs_group_ranks(clamps) else []
+    ordered = (
+        ["u", *(["g"] if get_dialect().capabilities.ranks_all_groups else [])]
+        if needs_group_ranks(clamps)
+        else []
+    )
     listed = [*ordered, *keys, "m", *held]
-    return f"SELECT {', '.join(listed)}\n  FROM {get_dialect().emit_derived_table(source)}\n  WHERE m > 0"
+    return f"SELECT {', '.join(listed)}\n  FROM {get_dialect().queries.emit_derived_table(source)}\n  WHERE m > 0"
 
 
 def emit_interval_index(compared: str, clamp: Clamp) -> str:
@@ -95,7 +97,7 @@ def emit_interval_counts(compared: str, clamp: Clamp, source: str) -> str:
         if threshold > ends[-1]:
             ends.append(threshold)
             places.append(place)
-    items = get_dialect().emit_histogram_items(
+    items = get_dialect().points.emit_histogram_items(
         compared, [*ends, ends[-1] + 1], [*places, len(clamp.thresholds) - 1]
     )
     if items is not None:
@@ -121,8 +123,9 @@ def build_clamp_summands(
         times = (
             _emit_norm_share(clamp, amount, compared)
             if clamp.euclidean
-            else get_dialect().emit_integer_quotient(
-                f"{get_dialect().to_wide_int(amount)} * {clamp.subdivisions}", f"GREATEST({compared}, 1)"
+            else get_dialect().integers.emit_integer_quotient(
+                f"{get_dialect().integers.to_wide_int(amount)} * {clamp.subdivisions}",
+                f"GREATEST({compared}, 1)",
             )
         )
     parts = Summand(times, clamp.subdivisions)
@@ -149,7 +152,7 @@ def emit_unit_totals(analysis: Analysis, clamps: Sequence[Clamp], over: str = ""
     """
     most = {place: clamp.upper_limit ** (1 + clamp.euclidean) for place, clamp in enumerate(clamps)}
     return {
-        name_total_column(place, sign): get_dialect().to_narrow_int(
+        name_total_column(place, sign): get_dialect().integers.to_narrow_int(
             f"SUM({_emit_total_term(analysis, clamp, sign)}){over}", 0, most[place]
         )
         for place, clamp in enumerate(clamps)
@@ -163,11 +166,11 @@ def _emit_total_term(analysis: Analysis, clamp: Clamp, sign: int) -> str:
     amount = _emit_contribution(analysis, clamp, clamp.measures[0], sign)
     if not clamp.euclidean:
         return amount
-    held = get_dialect().to_wide_int(
-        get_dialect().to_narrow_int(amount, 0, clamp.upper_limit), clamp.upper_limit**2
+    held = get_dialect().integers.to_wide_int(
+        get_dialect().integers.to_narrow_int(amount, 0, clamp.upper_limit), clamp.upper_limit**2
     )
     if clamp.norm_shift:
-        held = get_dialect().emit_integer_quotient(
+        held = get_dialect().integers.emit_integer_quotient(
             f"({held} + {2**clamp.norm_shift - 1})", str(2**clamp.norm_shift)
         )
     return f"({held}) * ({held})"
@@ -180,9 +183,9 @@ def _emit_norm_share(clamp: Clamp, amount: str, squares: str) -> str:
     Why: the norm is not too small: squares are of contributions that were rounded up, and the factor is greater than all
     rounding of five operations on DOUBLE, each of 2^-53. The subdivisions are a power of two, and are rounded down.
     """
-    norm = f"SQRT({get_dialect().to_double(f'GREATEST({squares}, 1)')}) * {emit_constant(2.0**clamp.norm_shift * (1 + 2.0**-50))}"
-    part = f"LEAST({get_dialect().to_double(amount)} / ({norm}), 1)"
-    return get_dialect().cast_double_to_int(
+    norm = f"SQRT({get_dialect().integers.to_double(f'GREATEST({squares}, 1)')}) * {emit_constant(2.0**clamp.norm_shift * (1 + 2.0**-50))}"
+    part = f"LEAST({get_dialect().integers.to_double(amount)} / ({norm}), 1)"
+    return get_dialect().integers.cast_double_to_int(
         f"FLOOR({part} * {emit_constant(float(clamp.subdivisions))})", clamp.subdivisions
     )
 
@@ -216,9 +219,9 @@ def _build_total_and_mean(
     total = Summand(f"t{measure}", bound_unit_total(analysis, analysis.measures[measure]))
     most = times.max_magnitude * total.max_magnitude
     product = most if narrow else None
-    multiplied = f"{get_dialect().to_wide_int(f'({times.text})', product)} * {total.text}"
+    multiplied = f"{get_dialect().integers.to_wide_int(f'({times.text})', product)} * {total.text}"
     return total, Summand(
-        get_dialect().emit_integer_quotient(multiplied, f"GREATEST(c{measure}, 1)", product), most
+        get_dialect().integers.emit_integer_quotient(multiplied, f"GREATEST(c{measure}, 1)", product), most
     )
 
 

@@ -33,7 +33,7 @@ def emit_bounded_groups(
     `often` says that the statement reads these more than once. What is read more than once is held where the engine would
     compute it anew, of rows that may be others by then.
     """
-    if get_dialect().ranks_all_groups:
+    if get_dialect().capabilities.ranks_all_groups:
         ctes, source = emit_cte(CONTRIBUTION, contribution)
         counted = _emit_all_ranked_groups(analysis, bound, keys, columns, source)
         if not often:
@@ -54,7 +54,7 @@ def _emit_all_ranked_groups(
     Claim: they are those that `_emit_all_counted_groups` has.
     Why: of a unit within its bound, no group is beyond it, and the rows up to a group are no more than the bound: so all count.
     """
-    ranked = get_dialect().emit_derived_table(_emit_ordered_groups(analysis, keys, source), RANKED)
+    ranked = get_dialect().queries.emit_derived_table(_emit_ordered_groups(analysis, keys, source), RANKED)
     return _emit_counted_ranked_groups(bound, columns, ranked)
 
 
@@ -76,7 +76,7 @@ def _emit_excess_units(bound: ContributionBound, source: str) -> str:
 
 def _emit_ranked_groups(analysis: Analysis, keys: Sequence[str], source: str) -> str:
     """Return the groups of these units, in an order that depends on the unit's own rows only."""
-    return _emit_ordered_groups(analysis, keys, get_dialect().emit_semi_join(source, EXCESS))
+    return _emit_ordered_groups(analysis, keys, get_dialect().queries.emit_semi_join(source, EXCESS))
 
 
 def _emit_ordered_groups(analysis: Analysis, keys: Sequence[str], source: str) -> str:
@@ -91,18 +91,20 @@ def emit_group_order(analysis: Analysis, keys: Sequence[str]) -> str:
     """Return the window over the groups of a unit, in the order in which they count."""
     by_column = list_private_scans(analysis.release.input)[0].unit.kind is UnitKind.COLUMN
     # The number of a row is not used: removing a row changes the numbers of others. A hash of its values is stable.
-    seed = ["u" if by_column else get_dialect().emit_row_hash("u"), *keys]
-    return f"PARTITION BY u ORDER BY {get_dialect().emit_shuffle_key(seed)}, {', '.join(keys)}"
+    seed = ["u" if by_column else get_dialect().hashes.emit_row_hash("u"), *keys]
+    return f"PARTITION BY u ORDER BY {get_dialect().hashes.emit_shuffle_key(seed)}, {', '.join(keys)}"
 
 
 def _emit_all_counted_groups(bound: ContributionBound, columns: str, source: str) -> str:
     """Return all groups of `source` with the number of counted rows, m: the rows of the first groups, up to the bound."""
     ranked = _emit_counted_ranked_groups(bound, columns, RANKED)
-    return f"SELECT {columns}, n AS m FROM {get_dialect().emit_semi_join(source, EXCESS, anti=True)}\n  UNION ALL {ranked}"
+    return f"SELECT {columns}, n AS m FROM {get_dialect().queries.emit_semi_join(source, EXCESS, anti=True)}\n  UNION ALL {ranked}"
 
 
 def _emit_counted_ranked_groups(bound: ContributionBound, columns: str, ranked: str) -> str:
     """Return the ranked groups within the bound, with their numbers of counted rows."""
-    allowed = get_dialect().to_narrow_int(f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))", 0, bound.rows)
+    allowed = get_dialect().integers.to_narrow_int(
+        f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))", 0, bound.rows
+    )
     counted = f"SELECT {columns}, {allowed} AS m FROM {ranked}"
     return counted + f" WHERE place <= {bound.groups}" * bound.limits_groups

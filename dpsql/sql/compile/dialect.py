@@ -56,7 +56,7 @@ def emit_shared_cte(name: str, query: str) -> tuple[list[str], str]:
     tried again, holds its rows in a temporary table instead.
     """
     held = _HELD.get()
-    if held is None or not get_dialect().materializes_ctes:
+    if held is None or not get_dialect().capabilities.materializes_ctes:
         return emit_cte(name, query)
     called = f'{name[:-1]}{len(held)}"'
     held.append((called, query))

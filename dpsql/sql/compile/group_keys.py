@@ -28,7 +28,7 @@ _PLACED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DATE, Type.TIME, Type.UUID
 def find_indexed_column(key: Key, relation: Relation) -> Column | None:
     """Return the column whose index in its domain stands for a key; None if the key is grouped by its value."""
     column = key.expr
-    if not get_dialect().groups_by_domain_index:
+    if not get_dialect().capabilities.groups_by_domain_index:
         return None
     if not isinstance(column, Column) or not column.facts.is_stored or column.type not in _PLACED:
         return None
@@ -40,7 +40,7 @@ def find_indexed_column(key: Key, relation: Relation) -> Column | None:
 
 def emit_domain_index(column: Column) -> str:
     """Return the index in its domain of a stored column."""
-    listed = f"list_position({_emit_domain(column)}, {get_dialect().emit_widened_column(column)})"
+    listed = f"list_position({_emit_domain(column)}, {get_dialect().columns.emit_widened_column(column)})"
     return f"TRY_CAST(GREATEST({listed}, 0) AS UTINYINT)"
 
 
@@ -107,11 +107,11 @@ def emit_canonical_value(expr: Expr) -> str:
     """
     text = emit_expression(expr)
     if expr.type is Type.DOUBLE:
-        return f"NULLIF({text} + 0, {get_dialect().nan})"
+        return f"NULLIF({text} + 0, {get_dialect().values.nan})"
     if expr.type in CALENDAR and not (isinstance(expr, Column) and expr.facts.is_stored):
         low, high = map(emit_constant, CALENDAR[expr.type])
         return f"CASE WHEN {text} BETWEEN {low} AND {high} THEN {text} END"
-    return get_dialect().emit_binary_collation(text) if expr.type is Type.VARCHAR else text
+    return get_dialect().values.emit_binary_collation(text) if expr.type is Type.VARCHAR else text
 
 
 def _emit_domain(column: Column) -> str:

@@ -60,20 +60,20 @@ def emit_histograms(sums: UnitSums, keys: Sequence[str], clamps: Sequence[Clamp]
     joint, most = _JointIntervals(sums, clamps), bound_joint_intervals(sums.analysis, clamps)
     source, intervals = joint.emit_pairs(keys), list(joint.intervals.values())
     grouped = f"\nGROUP BY {', '.join(keys)}" * bool(keys)
-    if most > MOST_JOINT and not get_dialect().materializes_ctes:
+    if most > MOST_JOINT and not get_dialect().capabilities.materializes_ctes:
         # If the engine materializes rows, stages run instead of such a statement.
         source, items = joint.emit_histogram_rows(source, keys)
-        return (
-            f"SELECT {', '.join([*keys, *items])}\nFROM {get_dialect().emit_derived_table(source)}{grouped}"
-        )
+        return f"SELECT {', '.join([*keys, *items])}\nFROM {get_dialect().queries.emit_derived_table(source)}{grouped}"
     if most <= MOST_JOINT:
-        source = get_dialect().emit_coalesced_query(joint.emit_sums(source, [*keys, *intervals], pairs=True))
+        source = get_dialect().queries.emit_coalesced_query(
+            joint.emit_sums(source, [*keys, *intervals], pairs=True)
+        )
     if most > MOST_LISTED:
         sets = ", ".join(f"({', '.join([*keys, name])})" for name in intervals)
         by = f"GROUPING SETS ({sets})"
         source = joint.emit_sums(source, [*keys, *intervals], pairs=most > MOST_JOINT, by=by)
     listed = ", ".join([*keys, *joint.emit_totals(), *joint.emit_lists()])
-    return f"SELECT {listed}\nFROM {get_dialect().emit_derived_table(source)}{grouped}"
+    return f"SELECT {listed}\nFROM {get_dialect().queries.emit_derived_table(source)}{grouped}"
 
 
 class _JointIntervals:
@@ -105,7 +105,7 @@ class _JointIntervals:
         """Return the query of all pairs, with their intervals and summed columns."""
         named = [*self.intervals.items(), *((part.text, name) for part, name in self._summand_names.items())]
         compared = [f"{text} AS {name}" for text, name in self._contribution_names.items()]
-        source = get_dialect().emit_derived_table(
+        source = get_dialect().queries.emit_derived_table(
             f"SELECT {', '.join(['*', *compared])} FROM {COUNTED}", once=True
         )
         return f"SELECT {', '.join([*keys, *(f'{text} AS {name}' for text, name in named)])}\n  FROM {source}"
@@ -116,7 +116,7 @@ class _JointIntervals:
             f"{Summand(name, part.max_magnitude).sum if pairs else f'SUM({name})'} AS {name}"
             for part, name in self._summand_names.items()
         )
-        return f"SELECT {', '.join([*columns, *sums])}\n  FROM {get_dialect().emit_derived_table(source)}\n  GROUP BY {by or ', '.join(columns)}"
+        return f"SELECT {', '.join([*columns, *sums])}\n  FROM {get_dialect().queries.emit_derived_table(source)}\n  GROUP BY {by or ', '.join(columns)}"
 
     def emit_histogram_rows(self, source: str, keys: Sequence[str]) -> tuple[str, list[str]]:
         """Return the query of the totals and intervals of each group and number, and the totals and lists of a group, picked from it.
@@ -133,17 +133,17 @@ class _JointIntervals:
         written = [
             [str(number), interval]
             + [
-                get_dialect().to_wide_int(name, limit)
+                get_dialect().integers.to_wide_int(name, limit)
                 for name, limit in zip([*parts, *"0" * 9], most, strict=False)
             ]
             for number, (interval, parts) in enumerate(rows)
         ]
-        pairs = get_dialect().emit_derived_table(
-            get_dialect().emit_unpivot(source, keys, written, ["h", "b", *columns])
+        pairs = get_dialect().queries.emit_derived_table(
+            get_dialect().queries.emit_unpivot(source, keys, written, ["h", "b", *columns])
         )
         sums = [f"{Summand(name, limit).sum} AS {name}" for name, limit in zip(columns, most, strict=True)]
         by = ", ".join([*keys, "h"])
-        intervals = get_dialect().emit_derived_table(
+        intervals = get_dialect().queries.emit_derived_table(
             f"SELECT {by}, b, {', '.join(sums)}\n  FROM {pairs}\n  GROUP BY {by}, b"
         )
         found = [f"SUM({name}) AS {name}" for name in columns]
@@ -174,5 +174,5 @@ class _JointIntervals:
         ]
 
     def _emit_list(self, interval: str, parts: Sequence[str]) -> str:
-        found = [get_dialect().to_wide_int(name) for name in (interval, *parts)]
-        return get_dialect().emit_tuple_list_aggregate(found, interval)
+        found = [get_dialect().integers.to_wide_int(name) for name in (interval, *parts)]
+        return get_dialect().lists.emit_tuple_list_aggregate(found, interval)

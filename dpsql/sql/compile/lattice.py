@@ -29,7 +29,7 @@ def emit_lattice_point(expr: Expr, lattice: Lattice, name: str, around: Interval
     at = (
         name
         if is_own_point(expr, lattice)
-        else get_dialect().emit_lattice_point(name, float(1 / lattice.step))
+        else get_dialect().points.emit_lattice_point(name, float(1 / lattice.step))
     )
     if around is not None and is_clamped_when_read(expr, around):
         return at
@@ -76,8 +76,8 @@ def emit_decimal_lattice_point(column: Column, lattice: Lattice) -> str | None:
     if sum(digits) + 1 > _MOST_DIGITS:
         return None
     low, high = bounds
-    return get_dialect().emit_decimal_lattice_point(
-        get_dialect().emit_stored_column(column), low, high, 10 ** digits[1]
+    return get_dialect().points.emit_decimal_lattice_point(
+        get_dialect().columns.emit_stored_column(column), low, high, 10 ** digits[1]
     )
 
 
@@ -98,7 +98,10 @@ def emit_scan_points(analysis: Analysis) -> Iterator[tuple[str, str]]:
             text = emit_decimal_lattice_point(column, measure.lattice)
             if text is None:
                 text = emit_lattice_point(
-                    column, measure.lattice, get_dialect().emit_bounded_column(column), measure.interval
+                    column,
+                    measure.lattice,
+                    get_dialect().columns.emit_bounded_column(column),
+                    measure.interval,
                 )
             yield column.source, f"{text} AS {_name_point_column(index)}"
 

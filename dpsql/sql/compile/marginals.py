@@ -30,6 +30,6 @@ def emit_marginals(
     listed = ", ".join(f"({', '.join(counted.keys[place] for place in part)})" for part in sets)
     with use_dialect(target):
         items = [*counted.keys, f"SUM({rows}) AS {rows}", f"{' + '.join(bits)} AS {LEFT_OUT}"]
-        text = f"SELECT {', '.join(items)}\nFROM {get_dialect().emit_derived_table(counted.sql)}\nGROUP BY GROUPING SETS ({listed})"
-    target.require_readable_sql(text)
+        text = f"SELECT {', '.join(items)}\nFROM {get_dialect().queries.emit_derived_table(counted.sql)}\nGROUP BY GROUPING SETS ({listed})"
+    target.support.require_readable_sql(text)
     return replace(counted, sql=text, moments={rows: ROWS}, left_out=LEFT_OUT)

@@ -235,10 +235,10 @@ def find_unchanged_columns(outer: OuterQuery) -> tuple[int, ...] | None:
 def emit_copy(table: str, columns: Sequence[Column]) -> str:
     """Return the query of a public table's columns, cleaned, in this order."""
     items = ", ".join(
-        f"{get_dialect().emit_bounded_column(column)} AS {quote_identifier(column.name)}"
+        f"{get_dialect().columns.emit_bounded_column(column)} AS {quote_identifier(column.name)}"
         for column in columns
     )
-    return f"SELECT {items or '1'} FROM {get_dialect().quote_table_name(table)}"
+    return f"SELECT {items or '1'} FROM {get_dialect().queries.quote_table_name(table)}"
 
 
 def emit_outer_query(

@@ -43,7 +43,9 @@ def emit_per_unit_aggregate(
     """
     entry = WITHIN[item.function]
     kind = None if item.argument is None else item.argument.type
-    template = _add_window(get_dialect().emit_per_unit_aggregate(item.function, entry.sql, kind), over)
+    template = _add_window(
+        get_dialect().functions.emit_per_unit_aggregate(item.function, entry.sql, kind), over
+    )
     if item.argument is None:
         text = template.format()
     elif entry.takes_rank:
@@ -120,8 +122,8 @@ def _emit_point_sum(template: str, argument: Expr, around: Interval) -> str:
     # In two steps: a factor beyond the range of DOUBLE would be an infinity, and its inverse no power of two.
     up, down = split_power_of_two(-lattice.exponent)
     times = float(10**lattice.digits)
-    added = template.format(get_dialect().emit_wide_lattice_point(held, (up * times, down)))
-    scaled = get_dialect().emit_scaled_double(added, split_power_of_two(lattice.exponent))
+    added = template.format(get_dialect().points.emit_wide_lattice_point(held, (up * times, down)))
+    scaled = get_dialect().points.emit_scaled_double(added, split_power_of_two(lattice.exponent))
     return f"({scaled}) / {emit_constant(times)}" if lattice.digits else scaled
 
 
@@ -132,7 +134,7 @@ def split_power_of_two(exponent: int) -> tuple[float, float]:
 
 
 def _emit_clamped_number(text: str, named: Column) -> str:
-    clamped = cast = get_dialect().emit_aggregate_cast(text, named.type)
+    clamped = cast = get_dialect().values.emit_aggregate_cast(text, named.type)
     low, high = named.facts.interval.low, named.facts.interval.high
     if low is not None:
         clamped = f"GREATEST({clamped}, {_emit_interval_end(named.type, low, math.floor)})"

@@ -42,7 +42,7 @@ def emit_quantile_windows(
     by = ", ".join(keys)
     parted = f"PARTITION BY {by}" * bool(keys)
     binned = _emit_bin("p", width)
-    counted = get_dialect().emit_derived_table(
+    counted = get_dialect().queries.emit_derived_table(
         f"\n    SELECT {', '.join([*keys, f'{binned} AS b', 'COUNT(*) AS n'])}\n"
         f"    FROM {points} GROUP BY {', '.join([*keys, 'b'])}"
     )
@@ -61,11 +61,11 @@ def emit_quantile_windows(
 
 def _emit_bin(at: str, width: int) -> str:
     """Return the bin of a point by a shift, since its distance from the lowest point may exceed 64 bits."""
-    return get_dialect().emit_right_shift(at, width)
+    return get_dialect().integers.emit_right_shift(at, width)
 
 
 def _emit_wide_integer(number: int) -> str:
-    return get_dialect().to_wide_int(str(number))
+    return get_dialect().integers.to_wide_int(str(number))
 
 
 def _emit_window(quantile: QuantileSelection, keys: Sequence[str], width: int, points: str) -> str:
@@ -84,7 +84,7 @@ def _emit_window(quantile: QuantileSelection, keys: Sequence[str], width: int, p
         f"    GROUP BY {', '.join([*(f'p.{key}' for key in keys), 'p.p'])}"
     )
     by = f" GROUP BY {', '.join(keys)}" * bool(keys)
-    return get_dialect().emit_packed_window(keys, run, by, "w")
+    return get_dialect().lists.emit_packed_window(keys, run, by, "w")
 
 
 def _emit_offset(quantile: QuantileSelection) -> str:
@@ -107,12 +107,12 @@ def _emit_offset(quantile: QuantileSelection) -> str:
 def _emit_points(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> tuple[list[str], str]:
     """Return the common table expressions for a table with one row per counted value, the keys and `p`; and its name."""
     source = f"SELECT {', '.join([*(['u'] * analysis.bound.per_unit), *keys, f'{_emit_value_point(measure)} AS p'])}"
-    source += f"\n  FROM {get_dialect().emit_derived_table(emit_rows(analysis, ordered=measure))}"
-    found = get_dialect().emit_derived_table(f"\n  {source}")
+    source += f"\n  FROM {get_dialect().queries.emit_derived_table(emit_rows(analysis, ordered=measure))}"
+    found = get_dialect().queries.emit_derived_table(f"\n  {source}")
     if not analysis.bound.per_unit:
         return emit_shared_cte(_POINTS, f"SELECT * FROM {found} WHERE p IS NOT NULL")
     bound = analysis.bound
-    values = f"{get_dialect().emit_value_list_aggregate('p')} AS s"
+    values = f"{get_dialect().lists.emit_value_list_aggregate('p')} AS s"
     contribution = (
         f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', values])}\n"
         f"  FROM {found}\n  GROUP BY {', '.join(['u', *keys])}"
@@ -124,9 +124,9 @@ def _emit_points(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> t
         ctes, held = emit_shared_cte(CONTRIBUTION, contribution)
         counted = f"SELECT {columns}, LEAST(n, {bound.rows}) AS m FROM {held}"
     # If a unit has more values than count, evenly spaced ones of its sorted values.
-    some = get_dialect().emit_evenly_spaced_elements("s", "m")
+    some = get_dialect().lists.emit_evenly_spaced_elements("s", "m")
     ctes.append(
-        f"{_POINTS} AS (\n  SELECT {', '.join([*keys, f'{some} AS p'])} FROM {get_dialect().emit_derived_table(counted)} WHERE m > 0 AND s IS NOT NULL)"
+        f"{_POINTS} AS (\n  SELECT {', '.join([*keys, f'{some} AS p'])} FROM {get_dialect().queries.emit_derived_table(counted)} WHERE m > 0 AND s IS NOT NULL)"
     )
     return ctes, _POINTS
 
@@ -138,11 +138,15 @@ def _emit_value_point(measure: Measure) -> str:
         raise TypeError("only measures with a lattice can have quantiles")
     match measure.expr.type:
         case Type.DATE:
-            return _emit_clamped_point(get_dialect().emit_day_number("x"), lattice, get_date_at)
+            return _emit_clamped_point(get_dialect().points.emit_day_number("x"), lattice, get_date_at)
         case Type.TIMESTAMP:
-            return _emit_clamped_point(get_dialect().emit_epoch_microseconds("x"), lattice, get_timestamp_at)
+            return _emit_clamped_point(
+                get_dialect().points.emit_epoch_microseconds("x"), lattice, get_timestamp_at
+            )
         case Type.TIME:
-            return _emit_clamped_point(get_dialect().emit_epoch_microseconds("x"), lattice, get_time_at)
+            return _emit_clamped_point(
+                get_dialect().points.emit_epoch_microseconds("x"), lattice, get_time_at
+            )
         case _:
             return emit_lattice_point(measure.expr, lattice, "x", measure.interval)
 

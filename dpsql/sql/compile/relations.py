@@ -250,7 +250,7 @@ class _SelectBlock:
                 body = self._emit_derived_table(source.input, source.items, named, distinct, units=units)
             case PerUnitGroupBy():
                 placed = (
-                    rewrite_placed_aggregates(source, get_dialect().numbered_row_aggregates)
+                    rewrite_placed_aggregates(source, get_dialect().functions.numbered_row_aggregates)
                     if is_private(source)
                     else None
                 )
@@ -281,10 +281,10 @@ class _SelectBlock:
         if self.above is not None:
             return self.above.emit_table(scan, tuple(read.values()))
         items = [
-            f"{get_dialect().emit_bounded_column(part)} AS {quote_identifier(part.name)}"
+            f"{get_dialect().columns.emit_bounded_column(part)} AS {quote_identifier(part.name)}"
             for part in read.values()
         ]
-        values = [get_dialect().emit_bounded_column(part) for part in read.values()]
+        values = [get_dialect().columns.emit_bounded_column(part) for part in read.values()]
         items += [item for alias, item in self.offered if alias == scan.alias]
         stored = [text for alias, text in self.stored.scan_conditions if alias == scan.alias]
         if not (self.units and scan.unit.is_known):
@@ -292,14 +292,14 @@ class _SelectBlock:
             # table gives the unit: such a scan has no partition filters.
             owned = scan.unit.kind is UnitKind.COLUMN and scan.unit.is_known
             unit, source = (
-                _emit_owned_table(scan) if owned else ("", get_dialect().quote_table_name(scan.table))
+                _emit_owned_table(scan) if owned else ("", get_dialect().queries.quote_table_name(scan.table))
             )
             return _emit_select(
                 items, _emit_unnested_table(scan), [*emit_partition_conditions(scan, unit, source), *stored]
             )
         unit, source = _emit_owned_table(scan, values=values)
         if self.before and scan.unit.kind is UnitKind.ROW:
-            unit = get_dialect().emit_row_id(values, self.before)
+            unit = get_dialect().hashes.emit_row_id(values, self.before)
         rows = _emit_owned_table(scan, _emit_unnested_table(scan), values)[1]
         conditions = [*emit_partition_conditions(scan, unit, source), *stored]
         return _emit_select([*items, f"{unit} AS {UNIT}"], rows, conditions)
@@ -386,7 +386,7 @@ class _SelectBlock:
 def emit_constant_rows(source: Values) -> str:
     """Return the query of rows of constants; of no row at all, no row."""
     kinds = [column.type for column in source.columns]
-    if len(source.rows) > _FEW and get_dialect().unnests_constant_lists:
+    if len(source.rows) > _FEW and get_dialect().capabilities.unnests_constant_lists:
         lists = (
             f"UNNEST({_emit_list([row[place] for row in source.rows], column.type)}) AS {quote_identifier(column.name)}"
             for place, column in enumerate(source.columns)
@@ -415,8 +415,8 @@ def _emit_list(values: Sequence[Value], kind: Type) -> str:
 def _rewrite_windows(source: PerUnitWindows) -> Project | None:
     """Return the windows by others, where the engine does not have all of them; None where it has."""
     rewrites = (
-        (get_dialect().supports_ignore_nulls, rewrite_ignore_nulls),
-        (get_dialect().supports_groups_frames, rewrite_group_frames),
+        (get_dialect().capabilities.supports_ignore_nulls, rewrite_ignore_nulls),
+        (get_dialect().capabilities.supports_groups_frames, rewrite_group_frames),
     )
     found = (rewrite(source) for has, rewrite in rewrites if not has)
     return next((other for other in found if other is not None), None)
@@ -441,9 +441,9 @@ def _emit_unnested_table(scan: Scan) -> str:
     columns are repeated.
     Source: McSherry 2009, Theorem 5 (a transformation that makes k rows of one is k-stable).
     """
-    text = get_dialect().quote_table_name(scan.table)
+    text = get_dialect().queries.quote_table_name(scan.table)
     for item in scan.unnested:
-        text = f"({get_dialect().emit_list_elements(text, item)}) AS {quote_identifier(scan.table)}"
+        text = f"({get_dialect().lists.emit_list_elements(text, item)}) AS {quote_identifier(scan.table)}"
     return text
 
 
@@ -452,10 +452,10 @@ def emit_crossings(ours: Scan, theirs: Scan, on: Sequence[tuple[Column, Column]]
     sides = []
     for scan, keys in ((ours, [key for key, _ in on]), (theirs, [key for _, key in on])):
         unit, source = _emit_owned_table(
-            scan, values=[get_dialect().emit_widened_column(key) for key in keys]
+            scan, values=[get_dialect().columns.emit_widened_column(key) for key in keys]
         )
         items = [
-            f"{get_dialect().emit_widened_column(key)} AS {_name_key_column(place)}"
+            f"{get_dialect().columns.emit_widened_column(key)} AS {_name_key_column(place)}"
             for place, key in enumerate(keys)
         ]
         sides.append(_emit_select([*items, f"{unit} AS {UNIT}"], source, [f"{unit} IS NOT NULL"]))
@@ -466,17 +466,19 @@ def emit_crossings(ours: Scan, theirs: Scan, on: Sequence[tuple[Column, Column]]
 
 def emit_count_without_unit(scan: Scan) -> str | None:
     """Return the query that counts the rows without a privacy unit, for the data's owner alone; None where each row is a unit."""
-    table, link = get_dialect().quote_table_name(scan.table), scan.unit.link
+    table, link = get_dialect().queries.quote_table_name(scan.table), scan.unit.link
     if link is not None:
         equal = [
-            f"{get_dialect().emit_widened_column(ours)} = {OWNER}.{_name_key_column(place)}"
+            f"{get_dialect().columns.emit_widened_column(ours)} = {OWNER}.{_name_key_column(place)}"
             for place, (ours, _) in enumerate(link.pairs)
         ]
         owners = _emit_select((), _emit_owner_table(link), [*equal, f"{OWNER}.{UNIT} IS NOT NULL"])
         return f"SELECT COUNT(*) FROM {table} WHERE NOT EXISTS ({owners})"
     if scan.unit.column is None:
         return None
-    return f"SELECT COUNT(*) FROM {table} WHERE {get_dialect().emit_unit_id(scan.unit.column)} IS NULL"
+    return (
+        f"SELECT COUNT(*) FROM {table} WHERE {get_dialect().columns.emit_unit_id(scan.unit.column)} IS NULL"
+    )
 
 
 def _emit_owned_table(scan: Scan, table: str | None = None, values: Sequence[str] = ()) -> tuple[str, str]:
@@ -484,22 +486,22 @@ def _emit_owned_table(scan: Scan, table: str | None = None, values: Sequence[str
 
     `values` are the columns that are read of a table whose rows are units.
     """
-    link, table = scan.unit.link, table or get_dialect().quote_table_name(scan.table)
+    link, table = scan.unit.link, table or get_dialect().queries.quote_table_name(scan.table)
     if link is not None:
         on = (
-            f"{get_dialect().emit_widened_column(ours)} = {OWNER}.{_name_key_column(place)}"
+            f"{get_dialect().columns.emit_widened_column(ours)} = {OWNER}.{_name_key_column(place)}"
             for place, (ours, _) in enumerate(link.pairs)
         )
         return f"{OWNER}.{UNIT}", f"{table} JOIN {_emit_owner_table(link)} ON {' AND '.join(on)}"
     if scan.unit.column is not None:
-        return get_dialect().emit_unit_id(scan.unit.column), table
-    return get_dialect().emit_row_id(values), table
+        return get_dialect().columns.emit_unit_id(scan.unit.column), table
+    return get_dialect().hashes.emit_row_id(values), table
 
 
 def _emit_owner_table(link: Link) -> str:
     unit, source = _emit_owned_table(link.owner)
     keys = (
-        f"{get_dialect().emit_widened_column(key)} AS {_name_key_column(place)}"
+        f"{get_dialect().columns.emit_widened_column(key)} AS {_name_key_column(place)}"
         for place, (_, key) in enumerate(link.pairs)
     )
     return f"({_emit_select([*keys, f'{unit} AS {UNIT}'], source, ())}) AS {OWNER}"

@@ -45,12 +45,12 @@ def emit_constant(value: Value | Pairs) -> str:
     >>> emit_constant(3), emit_constant(0.5), emit_constant("it's")
     ('CAST(3 AS BIGINT)', '0.5e0', "'it''s'")
     """
-    return get_dialect().emit_constant(value)
+    return get_dialect().values.emit_constant(value)
 
 
 def emit_cast(text: str, kind: Type) -> str:
     """Return the SQL of a value cast to a type; NULL constants and lists need no cast."""
-    return get_dialect().emit_cast(text, kind)
+    return get_dialect().values.emit_cast(text, kind)
 
 
 def emit_column(scan_column: Column) -> str:
@@ -146,7 +146,7 @@ def _fill_template(template: str, arguments: Sequence[str]) -> str:
 
 def _get_template(expr: Call) -> str:
     """Return how a call is written."""
-    return get_dialect().emit_call_template(expr)
+    return get_dialect().functions.emit_call_template(expr)
 
 
 def _emit_branches(arguments: tuple[str, ...]) -> Iterator[str]:
@@ -160,4 +160,4 @@ def emit_number_or_null(expr: Expr) -> str:
     """Return the value of an aggregated expression, with NaN as NULL."""
     text = emit_expression(expr)
     cleaned = isinstance(expr, Column) and expr.facts.is_stored
-    return f"NULLIF({text}, {get_dialect().nan})" if expr.type is Type.DOUBLE and not cleaned else text
+    return f"NULLIF({text}, {get_dialect().values.nan})" if expr.type is Type.DOUBLE and not cleaned else text

@@ -58,7 +58,7 @@ def compute_sampling_threshold(rate: Fraction) -> int:
 
 def emit_sample_condition(unit: str, rate: Fraction) -> str:
     """Return the condition that a unit is in the sample."""
-    return get_dialect().emit_sample_condition(unit, _SECRET.get(), compute_sampling_threshold(rate))
+    return get_dialect().hashes.emit_sample_condition(unit, _SECRET.get(), compute_sampling_threshold(rate))
 
 
 # Emit partition filters: the conditions that limit a scan to the partitions that are charged.
@@ -88,7 +88,7 @@ def emit_partition_conditions(scan: Scan, unit: str, source: str) -> Iterator[st
             for item in filters
             for text in (_emit_single_value_condition(item), f"BOOL_AND({_emit_range_condition(item)})")
         )
-        yield f"{unit} IN ({_emit_unit_query(get_dialect().emit_unit_id(partition_source.unit), get_dialect().quote_table_name(partition_source.table), conditions)})"
+        yield f"{unit} IN ({_emit_unit_query(get_dialect().columns.emit_unit_id(partition_source.unit), get_dialect().queries.quote_table_name(partition_source.table), conditions)})"
 
 
 def _emit_unit_query(unit: str, source: str, conditions: Iterable[str]) -> str:
@@ -97,7 +97,7 @@ def _emit_unit_query(unit: str, source: str, conditions: Iterable[str]) -> str:
 
 
 def _emit_range_condition(item: PartitionFilter) -> str:
-    read = get_dialect().emit_bounded_column(item.column)
+    read = get_dialect().columns.emit_bounded_column(item.column)
     ranges = " OR ".join(
         f"{read} BETWEEN {emit_constant(low)} AND {emit_constant(high)}" for low, high in item.ranges
     )
@@ -106,7 +106,7 @@ def _emit_range_condition(item: PartitionFilter) -> str:
 
 def _emit_single_value_condition(item: PartitionFilter) -> str:
     """Return all rows of a unit have one value, which is not NULL."""
-    read = get_dialect().emit_bounded_column(item.column)
+    read = get_dialect().columns.emit_bounded_column(item.column)
     return f"COUNT(DISTINCT {read}) = 1 AND COUNT({read}) = COUNT(*)"
 
 
@@ -156,7 +156,7 @@ def emit_stored_conditions(relation: Relation, *, units: bool) -> StoredConditio
     for condition in dict.fromkeys(iterate_filter_conditions(relation)):
         same, implied = (
             _emit_equivalent_condition(condition),
-            _emit_implied_condition(condition) if get_dialect().short_circuits else None,
+            _emit_implied_condition(condition) if get_dialect().capabilities.short_circuits else None,
         )
         column, text = same or implied or (None, "")
         if column is not None and column.source in scans:
@@ -198,7 +198,11 @@ def _emit_equivalent_condition(condition: Expr) -> tuple[Column, str] | None:
         return None
     decimals = _emit_decimals(first, others)
     verbatim = decimals is not None or first.type is Type.INTEGER  # an index is of what is stored
-    read = get_dialect().emit_stored_column(first) if verbatim else get_dialect().emit_widened_column(first)
+    read = (
+        get_dialect().columns.emit_stored_column(first)
+        if verbatim
+        else get_dialect().columns.emit_widened_column(first)
+    )
     constants = ", ".join(decimals or map(emit_expression, others))
     if name == "in":
         return first, f"{read} IN ({constants})"
@@ -206,7 +210,7 @@ def _emit_equivalent_condition(condition: Expr) -> tuple[Column, str] | None:
         return None
     text = f"{read} {_OPERATORS[name]} {constants}"
     if first.type is Type.DOUBLE and decimals is None and name in ("gt", "ge"):  # which are true of NaN
-        text += f" AND {read} <= {get_dialect().emit_constant(math.inf)}"
+        text += f" AND {read} <= {get_dialect().values.emit_constant(math.inf)}"
     return first, text
 
 
@@ -244,7 +248,7 @@ def _emit_implied_condition(condition: Expr) -> tuple[Column, str] | None:
         ):
             alike = first.source == second.source and first.type is second.type
             if alike and _find_stored_bounds(first.facts) == _find_stored_bounds(second.facts) is not None:
-                read, other = map(get_dialect().emit_widened_column, (first, second))
+                read, other = map(get_dialect().columns.emit_widened_column, (first, second))
                 return first, f"{read} {_OPERATORS[condition.function.name]} {other}"
     return None
 

@@ -63,7 +63,7 @@ def emit_stages(
     Where the groups of all units are put in order anyway, pairs have what is known of their units, and no other table does.
     """
     ctes, source = pairs
-    alone = get_dialect().ranks_all_groups
+    alone = get_dialect().capabilities.ranks_all_groups
     query = (
         emit_counted_pairs(analysis, keys, clamps, source, held)
         if alone
@@ -101,8 +101,8 @@ def _emit_histogram(analysis: Analysis, clamp: Clamp, target: ClampTarget, index
 def _emit_unit_rows() -> str:
     """Return one row for each unit: its first pair, if there is no table of units."""
     return (
-        get_dialect().emit_derived_table(f"SELECT * FROM {PAIRS} WHERE g = 1", UNITS)
-        if get_dialect().ranks_all_groups
+        get_dialect().queries.emit_derived_table(f"SELECT * FROM {PAIRS} WHERE g = 1", UNITS)
+        if get_dialect().capabilities.ranks_all_groups
         else UNITS
     )
 
@@ -146,7 +146,8 @@ def emit_clamped_groups(
 ) -> str:
     """Return the query of the groups: their keys and these totals. With `selected`, only the groups with these keys are read."""
     across = (
-        any(clamp.across_groups and clamp.chosen for clamp in clamps) and not get_dialect().ranks_all_groups
+        any(clamp.across_groups and clamp.chosen for clamp in clamps)
+        and not get_dialect().capabilities.ranks_all_groups
     )
     source = _emit_ranked_pairs(analysis, keys, clamps)
     if across:
@@ -160,10 +161,10 @@ def emit_clamped_groups(
 
 def _emit_ranked_pairs(analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:
     """Return the pairs, with the rank of the group among those of the unit if a clamp on groups leaves groups of some unit out."""
-    for clamp in () if get_dialect().ranks_all_groups else clamps:
+    for clamp in () if get_dialect().capabilities.ranks_all_groups else clamps:
         if clamp.amount is Amount.GROUPS and clamp.chosen and clamp.points[0] < clamp.upper_limit:
             few, many = (
-                get_dialect().emit_semi_join(
+                get_dialect().queries.emit_semi_join(
                     PAIRS, f"(SELECT u FROM {UNITS} WHERE {GROUPS} {compared} {clamp.points[0]})"
                 )
                 for compared in ("<=", ">")

@@ -94,11 +94,11 @@ def emit_release(
     clamps by group, it also has their stages, where the engine can have temporary tables. Raises QueryRejected, with code
     `engine` or `engine_function`, for what the engine of the dialect cannot be asked for.
     """
-    target.require_supported_release(analysis.release)
+    target.support.require_supported_release(analysis.release)
     with use_dialect(target), use_sampling_secret(secret), collect_held_queries() as held:
         statement = _emit_release(UnitSums(analysis, counted), quantiles, top_k, clamps)
     for text in (statement.sql, *(query for _, query in held)):
-        target.require_readable_sql(text)
+        target.support.require_readable_sql(text)
     return replace(statement, held_queries=tuple(held))
 
 
@@ -133,8 +133,8 @@ def _needs_stages(analysis: Analysis, clamps: Sequence[Clamp]) -> bool:
     With many, one statement adds all its sums up by the intervals of each clamp: so its work is quadratic in their number.
     """
     few = bound_joint_intervals(analysis, clamps) <= MOST_JOINT
-    return get_dialect().supports_stages and not (
-        few and (get_dialect().materializes_ctes or not analysis.release.keys)
+    return get_dialect().capabilities.supports_stages and not (
+        few and (get_dialect().capabilities.materializes_ctes or not analysis.release.keys)
     )
 
 
@@ -227,11 +227,11 @@ def _finish_statement(
         body = _join_quantile_windows(analysis, keys, body, read, quantiles)
         read += near
         # The windows of a measure are adjacent, although its quantiles may be apart in the query.
-        body = f"SELECT {', '.join([*keys, *read])}\nFROM {get_dialect().emit_derived_table(body)}"
+        body = f"SELECT {', '.join([*keys, *read])}\nFROM {get_dialect().queries.emit_derived_table(body)}"
     texts = emit_key_values(analysis)
     if texts or (values and steps):
         items = [*(f"{texts.get(key, key)} AS {key}" for key in keys), *read]
-        body = f"SELECT {', '.join(items)}\nFROM {get_dialect().emit_derived_table(body)}"
+        body = f"SELECT {', '.join(items)}\nFROM {get_dialect().queries.emit_derived_table(body)}"
     if keys and analysis.domains is None:
         body += f"\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
     return ReleaseStatement(body, tuple(keys), moments, windows=tuple(near))
@@ -250,7 +250,7 @@ def _emit_per_row(sums: UnitSums, keys: list[str]) -> str:
 def _emit_row_source(analysis: Analysis, *, all_places: bool = False) -> str:
     """Return the FROM rows; clamped expressions that are read several times are computed once."""
     computed = any(part.counts_rows and not isinstance(part.expr, Column) for part in analysis.measures)
-    return get_dialect().emit_derived_table(emit_rows(analysis, all_places=all_places), once=computed)
+    return get_dialect().queries.emit_derived_table(emit_rows(analysis, all_places=all_places), once=computed)
 
 
 def _emit_grouping(keys: Sequence[str], min_frequency: int) -> Iterable[str]:
@@ -274,7 +274,7 @@ def _emit_per_unit(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp]) -> 
         [
             f"WITH {', '.join(ctes)}",
             f"SELECT {', '.join([*keys, *totals])}",
-            f"FROM {get_dialect().emit_derived_table(source)}",
+            f"FROM {get_dialect().queries.emit_derived_table(source)}",
             "WHERE m > 0",
             *_emit_grouping(keys, analysis.bound.min_frequency),
         ]
@@ -294,7 +294,7 @@ def _emit_pairs(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp]) -> tup
         return ctes, f"SELECT {listed} FROM {source}"
     names = [*(["u"] if needs_group_ranks(clamps) else []), *keys, *sums.names]
     # The first groups of a unit count.
-    ranks = ["place AS g"] * (needs_group_ranks(clamps) and get_dialect().ranks_all_groups)
+    ranks = ["place AS g"] * (needs_group_ranks(clamps) and get_dialect().capabilities.ranks_all_groups)
     return emit_bounded_groups(analysis, bound, keys, ", ".join([*names, *ranks]), contribution)
 
 
@@ -345,7 +345,7 @@ def _join_groups(
         items.append(item.format(name))
         on = [(text, f"{name}.{key}") for key, text in texts.items()]
         lines.append(
-            get_dialect().emit_full_join(query, name, on)
+            get_dialect().queries.emit_full_join(query, name, on)
             if keys
             else f"LEFT JOIN ({query}) AS {name} ON TRUE"
         )
@@ -362,7 +362,7 @@ def _emit_distinct_values(
     ctes, source = _emit_limited_values(analysis, measure, keys)
     if total:
         # Each value once, before it is put on the lattice, where several may have one point.
-        source = get_dialect().emit_derived_table(
+        source = get_dialect().queries.emit_derived_table(
             f"SELECT DISTINCT {', '.join([*keys, VALUE])} FROM {source}"
         )
         counted = ", ".join([*keys, f"{emit_point_sum(measure, VALUE)} AS e"])
@@ -373,12 +373,12 @@ def _emit_distinct_values(
 
 def _emit_limited_values(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> tuple[str, str]:
     """Return the common table expressions and the source of the counted pairs of group and value of all units."""
-    source = f"SELECT * FROM {get_dialect().emit_derived_table(emit_rows(analysis, measure))} WHERE {VALUE} IS NOT NULL"
+    source = f"SELECT * FROM {get_dialect().queries.emit_derived_table(emit_rows(analysis, measure))} WHERE {VALUE} IS NOT NULL"
     if not analysis.bound.per_unit:
-        return "", get_dialect().emit_derived_table(source)
+        return "", get_dialect().queries.emit_derived_table(source)
     pair = [*keys, VALUE]
-    grouped = f"SELECT {', '.join(['u', *pair])}, 1 AS n\n  FROM {get_dialect().emit_derived_table(source)}\n  GROUP BY {', '.join(['u', *pair])}"
+    grouped = f"SELECT {', '.join(['u', *pair])}, 1 AS n\n  FROM {get_dialect().queries.emit_derived_table(source)}\n  GROUP BY {', '.join(['u', *pair])}"
     pairs = bound_counted_pairs(measure.most_distinct, analysis.bound)
     bound = replace(analysis.bound, limits_groups=False, rows=pairs)
     ctes, counted = emit_bounded_groups(analysis, bound, pair, ", ".join(pair), grouped)
-    return f"WITH {', '.join(ctes)}\n", f"{get_dialect().emit_derived_table(counted)} WHERE m > 0"
+    return f"WITH {', '.join(ctes)}\n", f"{get_dialect().queries.emit_derived_table(counted)} WHERE m > 0"

@@ -22,13 +22,13 @@ def emit_scores(analysis: Analysis, top_k: TopKSelection) -> str:
     by = ", ".join(keys)
     share = f"LEAST(GREATEST({_emit_unit_score(analysis, moment)}, {top_k.low}), {top_k.high})"
     if analysis.bound.per_unit:
-        source = f"SELECT {by}, {share} AS s\n  FROM {get_dialect().emit_derived_table(emit_rows(analysis))}\n  GROUP BY u, {by}"
-        body = f"SELECT {by}, SUM(s) AS score\nFROM {get_dialect().emit_derived_table(source)}\nGROUP BY {by}"
+        source = f"SELECT {by}, {share} AS s\n  FROM {get_dialect().queries.emit_derived_table(emit_rows(analysis))}\n  GROUP BY u, {by}"
+        body = f"SELECT {by}, SUM(s) AS score\nFROM {get_dialect().queries.emit_derived_table(source)}\nGROUP BY {by}"
     else:
-        body = f"SELECT {by}, {_emit_unit_score(analysis, moment)} AS score\nFROM {get_dialect().emit_derived_table(emit_rows(analysis))}\nGROUP BY {by}"
+        body = f"SELECT {by}, {_emit_unit_score(analysis, moment)} AS score\nFROM {get_dialect().queries.emit_derived_table(emit_rows(analysis))}\nGROUP BY {by}"
     texts = emit_key_values(analysis)
     if texts:
-        body = f"SELECT {', '.join(f'{texts.get(key, key)} AS {key}' for key in keys)}, score\nFROM {get_dialect().emit_derived_table(body)}"
+        body = f"SELECT {', '.join(f'{texts.get(key, key)} AS {key}' for key in keys)}, score\nFROM {get_dialect().queries.emit_derived_table(body)}"
     return f"{body}\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
 
 

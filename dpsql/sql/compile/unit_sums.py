@@ -89,7 +89,7 @@ class UnitSums:
         return Summand(self._limit_to_rows(f"LEAST(c{index}, m)"), self.analysis.bound.rows)
 
     def _limit_to_rows(self, count: str) -> str:
-        return get_dialect().to_narrow_int(count, 0, self.analysis.bound.rows)
+        return get_dialect().integers.to_narrow_int(count, 0, self.analysis.bound.rows)
 
     def _build_total(self, index: int) -> Summand:
         measure = self.analysis.measures[index]
@@ -101,16 +101,16 @@ class UnitSums:
             # LEAST of a number and NULL is the number.
             total, count, low, high = f"COALESCE(t{index}, 0)", self._limit_to_rows("m"), least, most
         greatest, rows = bound_unit_total(self.analysis, measure), self.analysis.bound.rows
-        wide = get_dialect().to_wide_int(count, greatest)
+        wide = get_dialect().integers.to_wide_int(count, greatest)
         clamped = f"LEAST(GREATEST({total}, {wide} * ({low})), {wide} * ({high}))"
-        return Summand(get_dialect().to_narrow_int(clamped, least * rows, most * rows), greatest)
+        return Summand(get_dialect().integers.to_narrow_int(clamped, least * rows, most * rows), greatest)
 
 
 def emit_measure_total(measure: Measure, index: int) -> str:
     """Return the sum of the lattice points of a measure over the rows, which have its points or its values."""
     if find_point_column(measure) is None:
         return emit_point_sum(measure, f"x{index}")
-    return get_dialect().emit_exact_sum(f"x{index}", _bound_point_magnitude(measure))
+    return get_dialect().integers.emit_exact_sum(f"x{index}", _bound_point_magnitude(measure))
 
 
 def emit_point_sum(measure: Measure, name: str) -> str:
@@ -118,7 +118,7 @@ def emit_point_sum(measure: Measure, name: str) -> str:
     if measure.lattice is None:
         raise TypeError("only measures with a lattice can be summed")
     points = emit_lattice_point(measure.expr, measure.lattice, name, measure.interval)
-    return get_dialect().emit_exact_sum(points, _bound_point_magnitude(measure))
+    return get_dialect().integers.emit_exact_sum(points, _bound_point_magnitude(measure))
 
 
 def _bound_point_magnitude(measure: Measure) -> int:

@@ -63,7 +63,9 @@ def emit_unit_window(window: WindowCall, named: Column, unit: str, items: Sequen
         else _emit_argument(argument, window)
         for place, argument in enumerate(window.arguments)
     ]
-    text = get_dialect().emit_window_call(window.function, arguments, over, ignore_nulls=window.ignore_nulls)
+    text = get_dialect().functions.emit_window_call(
+        window.function, arguments, over, ignore_nulls=window.ignore_nulls
+    )
     return emit_within_interval(text, named)
 
 

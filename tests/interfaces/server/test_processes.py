@@ -283,7 +283,7 @@ def test_parts_of_the_machine() -> None:
     try:
         with dpsql.connect(clinic_frames(), policy=clinic.POLICY, ledger=":memory:") as part:
             backend: Any = part.engine.backend
-            ((threads,),) = backend._query_rows("SELECT current_setting('threads')")
+            ((threads,),) = backend._runner.query_rows("SELECT current_setting('threads')")
         assert threads == max(1, (os.cpu_count() or 1) // 4)
         assert settings.build_locked_config()["memory_limit"] == "20.00%"
     finally:
