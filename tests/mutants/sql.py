@@ -453,9 +453,9 @@ FAULTS = (
     ),
     Fault(
         "common-tables-cost-nothing-again",
-        "dpsql.sql.lower.scope:Scope.lower_common_table",
-        "self.context.count_sources(node, size, REPEATED)",
-        "self.context.count_sources(node, size, 0)",
+        "dpsql.sql.lower.from_sources:lower_common_table",
+        "context.count_sources(node, size, REPEATED)",
+        "context.count_sources(node, size, 0)",
         "common tables that double what they read make a plan without end",
         "tests/sql/test_robustness.py::test_a_common_table_is_planned_once",
     ),

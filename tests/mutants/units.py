@@ -293,8 +293,8 @@ FAULTS = (
     ),
     Fault(
         "scalar-of-many-rows",
-        "dpsql.sql.lower.scope:Scope.lower_uncorrelated_subquery",
-        "_build_single_value_query(source) if is_single_row(source) else self._look_up_single_row(node, source)",
+        "dpsql.sql.lower.scalar_subqueries:lower_uncorrelated_subquery",
+        "_build_single_value_query(source) if is_single_row(source) else _look_up_single_row(context, node, source)",
         "_build_single_value_query(source)",
         "a subquery with two rows fails, or not, by the data",
         _MIXED,

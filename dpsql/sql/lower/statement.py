@@ -59,6 +59,7 @@ from dpsql.sql.lower.distinct_rows import (
 )
 from dpsql.sql.lower.empty_statements import build_empty_query, find_empty_query
 from dpsql.sql.lower.exists_columns import lower_subquery_predicate
+from dpsql.sql.lower.from_sources import add_single_row
 from dpsql.sql.lower.group_conditions import wrap_in_derived_table
 from dpsql.sql.lower.grouping import Grouping, has_aggregate
 from dpsql.sql.lower.grouping_sets import GroupingSetParts, Sets, find_grouping_sets, substitute_parts
@@ -427,7 +428,7 @@ class _ReleaseBuilder(Grouping):
         limit, offset = self.lower_limit_or_offset("limit"), self.lower_limit_or_offset("offset") or 0
         source: Release | Relation
         if self.separate_values and not self.aggregations and not self.keys:
-            source = self.scope.tables[self.scope.add_single_row(self.select)].relation
+            source = self.scope.tables[add_single_row(self.scope, self.select)].relation
         else:
             source = self._build_release()
         return self._join_public_rows(
