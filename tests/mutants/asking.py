@@ -205,7 +205,7 @@ FAULTS = (
     Fault(
         "mode-of-nothing-there",
         "dpsql.sql.lower.aggregates.mode:lower_mode",
-        "build_filter(over.input, [there])",
+        "build_filter(over.input, [_build_presence(over, argument, value)])",
         "over.input",
         "MODE is NULL where most rows have no value",
         "tests/properties/test_best.py::test_a_mode_is_no_null",
@@ -221,7 +221,7 @@ FAULTS = (
     Fault(
         "bins-of-nothing-there",
         "dpsql.sql.lower.aggregates.histogram:lower_histogram",
-        "build_filter(over.input, [there])",
+        "build_filter(over.input, [_build_presence(over, argument, value)])",
         "over.input",
         "rows without a value are counted in the last bin",
         "tests/properties/test_histograms.py::test_it_is_the_release_of_its_rewrite",

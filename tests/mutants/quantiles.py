@@ -183,7 +183,7 @@ FAULTS = (
     ),
     Fault(
         "computed-decimals-grouped-as-doubles",
-        "dpsql.sql.lower.grouping:Grouping.add_group_key",
+        "dpsql.sql.lower.group_keys:GroupKeys.add",
         "expr = round_to_decimal(self.scope.scalars.lower(target))",
         "expr = self.scope.scalars.lower(target)",
         "a key is not found again among the groups",

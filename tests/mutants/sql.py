@@ -221,9 +221,9 @@ FAULTS = (
     ),
     Fault(
         "grouping-set-takes-every-key",
-        "dpsql.sql.lower.grouping:Grouping.lower_grouping_set",
-        "self.add_group_keys(keys, items)",
-        "self.add_group_keys(every, items)",
+        "dpsql.sql.lower.select_clauses:lower_grouping_set",
+        "groups.group_by.add_items(keys, items)",
+        "groups.group_by.add_items(every, items)",
         "each set has the groups of all of them, at a price for few",
         "tests/sql/test_grouping_sets.py::test_sets_are_what_their_union_is",
     ),

@@ -61,7 +61,7 @@ from dpsql.sql.lower.empty_statements import build_empty_query, find_empty_query
 from dpsql.sql.lower.exists_columns import lower_subquery_predicate
 from dpsql.sql.lower.from_sources import add_single_row
 from dpsql.sql.lower.group_conditions import wrap_in_derived_table
-from dpsql.sql.lower.grouping import Grouping, has_aggregate
+from dpsql.sql.lower.grouping import Grouping
 from dpsql.sql.lower.grouping_sets import GroupingSetParts, Sets, find_grouping_sets, substitute_parts
 from dpsql.sql.lower.interval_ends import (
     build_interval_end,
@@ -70,7 +70,7 @@ from dpsql.sql.lower.interval_ends import (
 )
 from dpsql.sql.lower.joins import build_filter
 from dpsql.sql.lower.key_dependent_columns import KeyDependentColumns
-from dpsql.sql.lower.node_kinds import is_table_function
+from dpsql.sql.lower.node_kinds import has_aggregate, is_table_function
 from dpsql.sql.lower.per_unit_selects import (
     DerivedGroupBy,
     PlainSelect,
@@ -83,7 +83,20 @@ from dpsql.sql.lower.per_unit_selects import (
 )
 from dpsql.sql.lower.public_groups import LoweredStatement
 from dpsql.sql.lower.public_left_joins import check_row_count, with_all_public_rows
+from dpsql.sql.lower.references import find_unqualified_name
 from dpsql.sql.lower.scope import Scope, to_named_source
+from dpsql.sql.lower.select_clauses import (
+    is_output,
+    list_order_items,
+    lower_grouping_set,
+    lower_having,
+    lower_limit_or_offset,
+    lower_order_by,
+    lower_order_item,
+    lower_outputs,
+    lower_qualify,
+)
+from dpsql.sql.lower.star_expansion import list_select_items
 from dpsql.sql.lower.statement_context import StatementContext, check_statement_size
 from dpsql.sql.lower.table_functions import lower_table_function
 from dpsql.sql.lower.unit_checks import check_hidden_groups, check_unit, refuse_units
@@ -227,17 +240,17 @@ def _lower_sets_within_units(
     every = [key for keys in sets for key in keys]
     for keys in sets:
         trial = DerivedGroupBy(scope, node, relation, alias=scope.context.allocate_alias(node))
-        trial.add_group_keys(keys, trial.list_items())
+        trial.group_by.add_items(keys, list_select_items(scope, node))
         if not has_unit_key(trial.keys, relation):
             return None
     together: Source | None = None
     for keys in sets:
         groups = DerivedGroupBy(scope, node, relation, alias=scope.context.allocate_alias(node))
-        items = groups.list_items()
-        groups.add_group_keys(keys, items)
-        groups.exclude_keys(every, items)
-        outputs, having = groups.lower_outputs(items), groups.lower_having()
-        if groups.lower_qualify() is not None or any(has_window(expr) for _, expr in outputs):
+        items = list_select_items(scope, node)
+        groups.group_by.add_items(keys, items)
+        groups.group_by.exclude_items(every, items)
+        outputs, having = lower_outputs(groups, items), lower_having(groups)
+        if lower_qualify(groups) is not None or any(has_window(expr) for _, expr in outputs):
             scope.source.refuse(node, "private_window", *_OVER_SETS)
         rows: Relation = groups.build_group_by()
         rows = rows if having is None else build_filter(rows, [having])
@@ -257,7 +270,7 @@ def _lower_sets_within_units(
     if together is None or isinstance(together, Scan):
         raise TypeError("there must be a grouping set, whose groups are derived")
     every_column = tuple(Output(column.name, column) for column in together.columns)
-    page = groups.lower_limit_or_offset("limit"), groups.lower_limit_or_offset("offset") or 0
+    page = lower_limit_or_offset(groups, "limit"), lower_limit_or_offset(groups, "offset") or 0
     return SelectItems(together, every_column, (), *page, has_distinct(scope, node), None)
 
 
@@ -270,7 +283,7 @@ def _lower_grouping_sets(scope: Scope, node: exp.Select, relation: Relation, set
     besides: tuple[Order, ...] = ()
     asks = False
     for keys in sets:
-        outer = _make_grouping(scope, node, relation).lower_grouping_set(keys, every)
+        outer = lower_grouping_set(_make_grouping(scope, node, relation), keys, every)
         names = [output.name for output in outer.outputs]
         context.check_outputs(node, outer.outputs)
         besides, asks = outer.order, outer.qualify is not None
@@ -295,12 +308,12 @@ def _lower_grouping_sets(scope: Scope, node: exp.Select, relation: Relation, set
         Scope(context, tables={normalize_name(together.alias): to_named_source(together)}), node, together
     )
     paging.aliases |= {normalize_name(output.name): output.expr for output in outputs}
-    limit, offset = paging.lower_limit_or_offset("limit"), paging.lower_limit_or_offset("offset") or 0
+    limit, offset = lower_limit_or_offset(paging, "limit"), lower_limit_or_offset(paging, "offset") or 0
     distinct = has_distinct(scope, node)
     hidden = iter(replace(item, expr=expr) for item, expr in zip(besides, exprs[len(names) :], strict=False))
     order = tuple(
-        paging.lower_order_item(outputs, item) if paging.is_output(outputs, item) else next(hidden)
-        for item in paging.list_order_items(len(outputs))
+        lower_order_item(paging, outputs, item) if is_output(paging, outputs, item) else next(hidden)
+        for item in list_order_items(paging, len(outputs))
     )
     return OuterQuery(together, outputs, None, order, limit, offset, distinct, qualify)
 
@@ -316,7 +329,7 @@ def _lower_correlated_select(scope: Scope, node: exp.Select) -> Expr | None:
     def lower_release(
         inner: Scope, query: exp.Select, relation: Relation, keys: Sequence[Expr]
     ) -> OuterQuery:
-        return _ReleaseBuilder(inner, query, relation, keys=list(keys), is_correlated=True).lower_query()
+        return _ReleaseBuilder(inner, query, relation, keys, is_correlated=True).lower_query()
 
     return lower_correlated_subquery(scope, node, lower_release)
 
@@ -328,7 +341,7 @@ def _lower_set_query(context: StatementContext, node: exp.SetOperation) -> Outer
     if is_private(operation):
         paging, outputs = _prepare_paging(context, node, operation)
         empty = (
-            build_empty_query(context, node, outputs) if paging.lower_limit_or_offset("limit") == 0 else None
+            build_empty_query(context, node, outputs) if lower_limit_or_offset(paging, "limit") == 0 else None
         )
         return empty or _refuse_rows(context, node)
     return _build_paged_query(context, node, operation)
@@ -340,9 +353,9 @@ def _lower_paged_source(context: StatementContext, node: exp.SetOperation, alias
     if not is_private(operation):
         return to_public_subquery(_build_paged_query(context, node, operation), alias)
     paging, outputs = _prepare_paging(context, node, operation)
-    if paging.lower_limit_or_offset("limit") is not None or paging.lower_limit_or_offset("offset"):
+    if lower_limit_or_offset(paging, "limit") is not None or lower_limit_or_offset(paging, "offset"):
         _refuse_rows(context, node)
-    paging.lower_order_by(outputs)
+    lower_order_by(paging, outputs)
     return replace(
         operation, alias=alias, columns=tuple(replace(column, source=alias) for column in operation.columns)
     )
@@ -362,8 +375,8 @@ def _build_paged_query(
 ) -> OuterQuery:
     """Build the rows of a set operation with its ORDER BY, LIMIT and OFFSET."""
     paging, outputs = _prepare_paging(context, node, operation)
-    limit, offset = paging.lower_limit_or_offset("limit"), paging.lower_limit_or_offset("offset") or 0
-    return OuterQuery(operation, outputs, None, paging.lower_order_by(outputs), limit, offset)
+    limit, offset = lower_limit_or_offset(paging, "limit"), lower_limit_or_offset(paging, "offset") or 0
+    return OuterQuery(operation, outputs, None, lower_order_by(paging, outputs), limit, offset)
 
 
 def _prepare_paging(
@@ -406,9 +419,9 @@ class _ReleaseBuilder(Grouping):
         """Lower the release and its post-processing."""
         if self.scope.pending_joins is None:  # else there are sources of keys that are known already
             self.scope.pending_joins = []
-        items = self.list_items()
+        items = list_select_items(self.scope, self.select)
         distinct = has_distinct(self.scope, self.select)
-        self.resolve_group_by(items)
+        self.group_by.resolve(items)
         if (
             distinct
             and not self.select.args.get("group")
@@ -417,15 +430,15 @@ class _ReleaseBuilder(Grouping):
             # Distinct rows are groups without aggregates.
             distinct = False
             # Next to other columns, a constant makes no further distinct rows.
-            varying = [node for _, node in items if not self.is_constant_key(node)]
+            varying = [node for _, node in items if not self.group_by.is_constant(node)]
             for node in varying or (node for _, node in items):
-                self.add_group_key(node, node)
-        outputs = [Output(name, expr) for name, expr in self.lower_outputs(items)]
-        having, qualify = self.lower_having(), self.lower_qualify()
-        if self.is_one_group:
+                self.group_by.add(node, node)
+        outputs = [Output(name, expr) for name, expr in lower_outputs(self, items)]
+        having, qualify = lower_having(self), lower_qualify(self)
+        if self.group_by.is_one_group:
             having = self._with_rows_alone(having)
-        order = self.lower_order_by(outputs)
-        limit, offset = self.lower_limit_or_offset("limit"), self.lower_limit_or_offset("offset") or 0
+        order = lower_order_by(self, outputs)
+        limit, offset = lower_limit_or_offset(self, "limit"), lower_limit_or_offset(self, "offset") or 0
         source: Release | Relation
         if self.separate_values and not self.aggregations and not self.keys:
             source = self.scope.tables[add_single_row(self.scope, self.select)].relation
@@ -566,7 +579,7 @@ class _ReleaseBuilder(Grouping):
     def lower_interval_end(self, node: exp.Expr) -> Expr | None:
         """Return the end of the interval of an aggregate of the released table, a factor and a shift aside."""
         asked, known = get_interval_argument(self.source, node), len(self.aggregations)
-        name = self.find_unqualified_name(asked)
+        name = find_unqualified_name(self.source, asked)
         # An alias takes precedence over a column here: a private column has no interval.
         expr = self.aliases.get(name) if name is not None else None
         if isinstance(asked, exp.AggFunc):
