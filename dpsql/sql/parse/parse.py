@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,6 +38,7 @@ from dpsql.sql.parse.rejection import (
     refuse_query,
     refuse_token,
 )
+from dpsql.sql.parse.scanner import find_explain_end
 from dpsql.sql.parse.tokens import (
     blank_sample_units,
     is_parameter_start,
@@ -68,8 +68,6 @@ SHORT = 2_000
 _T = TypeVar("_T")
 _Query = exp.Select | exp.SetOperation
 _LOGGER = logging.getLogger("sqlglot")
-_EXPLAIN = re.compile(r"(?:\s+|--[^\n]*\n|/\*.*?\*/)*+EXPLAIN\b", re.IGNORECASE | re.DOTALL)
-"""Possessive: a match for one comment is never retried as two, which would double the work."""
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
 _DOUBLE = {TokenType.NOT, TokenType.ANY, TokenType.SOME, TokenType.INTERVAL}
@@ -181,8 +179,8 @@ def _tokenize_query(text: str, dialect: Dialect) -> _TokenizedQuery:
 
 def strip_explain(text: str) -> tuple[bool, str]:
     """Return whether a text begins with EXPLAIN, and the text with that word blanked, so that positions stay the same."""
-    explain = _EXPLAIN.match(text)
-    return (False, text) if explain is None else (True, " " * explain.end() + text[explain.end() :])
+    end = find_explain_end(text)
+    return (False, text) if end is None else (True, " " * end + text[end:])
 
 
 def _parse_duckdb(text: str, *, numbered: bool = False) -> Statement:
