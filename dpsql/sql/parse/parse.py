@@ -313,10 +313,9 @@ def _check_tokens(source: QueryText, tokens: Sequence[Token]) -> None:
             position=source.locate_offset(tokens[0].start),
             text=source.text,
         )
-    for place, (token, following) in enumerate(itertools.pairwise(tokens)):
-        before = tokens[place - 1].token_type if place else None
+    for place, following in enumerate(tokens[1:]):
         if not _is_table_alias(tokens, place):
-            _check_token_pair(source, before, token, following)
+            _check_token_pair(source, tokens, place)
         if following.token_type is TokenType.STRING and _needs_table_next(
             tokens[max(place - 2, 0) : place + 1]
         ):
@@ -368,18 +367,19 @@ def _check_joins(tokens: Sequence[Token]) -> None:
         before = kind
 
 
-def _check_token_pair(source: QueryText, before: TokenType | None, token: Token, following: Token) -> None:
+def _check_token_pair(source: QueryText, tokens: Sequence[Token], place: int) -> None:
     """Refuse pairs of words that the parser reads differently from the engine.
 
     A bracket after a comma, a parenthesis or ARRAY begins a list, and one before a text takes a field of a STRUCT; elsewhere it
     would take a part of a value.
     """
-    kind = token.token_type
+    token, following = tokens[place], tokens[place + 1]
+    before, kind = tokens[place - 1].token_type if place else None, token.token_type
     listed = kind is TokenType.L_BRACKET and before in (TokenType.COMMA, TokenType.L_PAREN, TokenType.ARRAY)
     field = kind is TokenType.L_BRACKET and before in _VALUES and following.token_type is TokenType.STRING
     if (kind is TokenType.NOT and token.text == "!") or (kind in _BRACKETS and not listed and not field):
         if kind is TokenType.L_BRACKET and before in _VALUES:
-            refuse_brackets(source, token.start)
+            refuse_brackets(source, tokens, place)
         refuse_token(source, token, "syntax", f"{token.text} has no meaning here")
     if following.token_type is TokenType.L_PAREN and kind is TokenType.IDENTIFIER:
         refuse_token(
