@@ -50,7 +50,7 @@ FAULTS = (
     ),
     Fault(
         "keys-of-nobody-have-extremes",
-        "dpsql.sql.lower.statement:_ReleaseBuilder.lower_aggregate_of_key",
+        "dpsql.sql.lower.release_builder:ReleaseBuilder.lower_aggregate_of_key",
         "guard_by_count(self, node, key)",
         "key",
         "MIN of a key is a number where COUNT(*) beside it says that nobody is there",

@@ -197,7 +197,7 @@ FAULTS = (
     ),
     Fault(
         "distinct-rows-added-up",
-        "dpsql.sql.lower.statement:_ReleaseBuilder.add_statistic",
+        "dpsql.sql.lower.release_builder:ReleaseBuilder.add_statistic",
         'source is not None and (function != "count_distinct" or has_side_comparison(source))',
         "source is not None and node is None",
         "a value is added up as often as units have it",
