@@ -172,7 +172,7 @@ FAULTS = (
     ),
     Fault(
         "geomean-of-what-may-be-zero",
-        "dpsql.sql.lower.aggregates.geomean:_lower_across",
+        "dpsql.sql.lower.aggregates.geomean:_lower_geomean_across",
         "around.low is None or around.low <= 0",
         "around.low is None or around.low < 0",
         "a geometric mean is of values whose logarithms are not all numbers",
@@ -180,7 +180,7 @@ FAULTS = (
     ),
     Fault(
         "geomean-beyond-its-interval",
-        "dpsql.sql.lower.aggregates.geomean:_lower_across",
+        "dpsql.sql.lower.aggregates.geomean:_lower_geomean_across",
         'scalars.build_call(node, "case", scalars.build_call(node, "lt", found, low), low, found)',
         "found",
         "the exponential of a rounded logarithm lies below the interval",

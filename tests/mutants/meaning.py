@@ -277,8 +277,8 @@ FAULTS = (
     Fault(
         "on-loses-a-conjunct",
         "dpsql.sql.lower.from_clause:_attach_join",
-        "conditions = list(iterate_conjuncts(lower_condition(scope, on)))",
-        "conditions = list(iterate_conjuncts(lower_condition(scope, on)))[:1]",
+        "conditions = list(iterate_factored_conjuncts(lower_condition(scope, on)))",
+        "conditions = list(iterate_factored_conjuncts(lower_condition(scope, on)))[:1]",
         "a filter beside the equality in ON is dropped",
         _DIFFERENTIAL,
     ),

@@ -13,7 +13,7 @@ from dpsql.plan.tables import Scan
 from dpsql.policy import normalize_name
 from dpsql.sql.lower.from_sources import add_single_row, add_source
 from dpsql.sql.lower.full_joins import lower_full_join
-from dpsql.sql.lower.joins import FromItem, iterate_conjuncts, lower_condition, resolve_using_column
+from dpsql.sql.lower.joins import FromItem, iterate_factored_conjuncts, lower_condition, resolve_using_column
 from dpsql.sql.lower.list_elements import add_selected_elements, add_unnested_elements
 from dpsql.sql.lower.scope import Scope, SemiJoinSource
 
@@ -88,7 +88,7 @@ def _attach_join(scope: Scope, join: exp.Join, items: list[FromItem]) -> None:
     if using:
         conditions = [_merge_using_column(scope, join, before, alias, identifier) for identifier in using]
     elif on is not None:
-        conditions = list(iterate_conjuncts(lower_condition(scope, on)))
+        conditions = list(iterate_factored_conjuncts(lower_condition(scope, on)))
     if side and not conditions:
         scope.source.refuse(table, "join", "a join needs ON or USING", "write JOIN … ON a = b")
     distinct = tuple(dict.fromkeys(conditions))  # USING may name a column many times
@@ -190,7 +190,7 @@ def _attach_group(
     for each in within:
         _attach_join(scope, each, items)
     if join.args.get("on") is not None:
-        conditions = tuple(iterate_conjuncts(lower_condition(scope, join.args["on"])))
+        conditions = tuple(iterate_factored_conjuncts(lower_condition(scope, join.args["on"])))
         items[-1] = replace(items[-1], conditions=(*items[-1].conditions, *conditions))
 
 
@@ -201,7 +201,7 @@ def _attach_semi_join(
     on = join.args.get("on")
     conditions = [_build_using_equality(scope, join, before, alias, identifier)[1] for identifier in using]
     if on is not None:
-        conditions += iterate_conjuncts(lower_condition(scope, on))
+        conditions += iterate_factored_conjuncts(lower_condition(scope, on))
     if not conditions:
         scope.source.refuse(join, "join", "a join needs ON or USING", "write SEMI JOIN … ON a = b")
     found = scope.tables.pop(alias)
