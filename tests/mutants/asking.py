@@ -205,7 +205,7 @@ FAULTS = (
     Fault(
         "mode-of-nothing-there",
         "dpsql.sql.lower.aggregates.mode:lower_mode",
-        "build_filter(over.input, [_build_presence(over, argument, value)])",
+        "build_filter(over.input, [there])",
         "over.input",
         "MODE is NULL where most rows have no value",
         "tests/properties/test_best.py::test_a_mode_is_no_null",
