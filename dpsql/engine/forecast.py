@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -18,9 +17,9 @@ from dpsql.policy.request.loss import format_rounded
 from dpsql.policy.request.query import ResolvedQuery
 from dpsql.privacy.accounting.charge import Charge
 from dpsql.results.rendering import format_table
+from dpsql.sql.parse.scanner import remove_comments
 
 _WIDTH = 48
-_COMMENT = re.compile(r"--[^\n]*\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,5 +168,5 @@ def _format_percent(share: Fraction) -> str:
 
 
 def _shorten_query(query: str) -> str:
-    line = " ".join(_COMMENT.sub(" ", query).split())
+    line = " ".join(remove_comments(query).split())
     return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"

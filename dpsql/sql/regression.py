@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from dpsql.backends.quoting import quote_identifier
 from dpsql.errors import ProgrammingError
 
 MOST_REGRESSORS = 4
@@ -64,9 +65,9 @@ def regression(y: str, x: Columns, source: str, by: Columns = ()) -> RegressionQ
     means = ", ".join(f"m{place}" for place in range(len(xs) + 1))
     line = " - ".join(["m0", *(f"b{place} * m{place}" for place in places)])
     outputs = [
-        *(f"{short} AS {_quote_name(name)}" for short, name in zip(group, keys, strict=True)),
+        *(f"{short} AS {quote_identifier(name)}" for short, name in zip(group, keys, strict=True)),
         f"{line} AS intercept",
-        *(f"b{place} AS {_quote_name(name)}" for place, name in zip(places, xs, strict=True)),
+        *(f"b{place} AS {quote_identifier(name)}" for place, name in zip(places, xs, strict=True)),
     ]
     sql = f"SELECT {', '.join(outputs)}\nFROM (SELECT {first}, {means} FROM ({inner}) AS moments) AS slopes"
     return RegressionQuery(_add_order(sql, group), ("intercept", *xs))
@@ -163,10 +164,6 @@ def _require_distinct(names: Iterable[str]) -> None:
     folded = [name.casefold() for name in names]
     if len(set(folded)) < len(folded):
         raise _make_error("two columns of the result have the same name")
-
-
-def _quote_name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _make_error(message: str) -> ProgrammingError:

@@ -39,6 +39,7 @@ from dpsql.interfaces.server.activity import ActiveClient
 from dpsql.interfaces.server.protocol.conversation import MOST_CHARACTERS
 from dpsql.interfaces.server.service import Lane, Limits
 from dpsql.interfaces.server.users import Role
+from dpsql.sql.parse import scanner
 
 COUNT = "SELECT COUNT(*) FROM visits"
 
@@ -311,15 +312,16 @@ def fetch_one(client: RawClient, portal: str, sql: str) -> str | None:
 @pytest.mark.timeout(120)
 def test_long_texts_are_not_read_where_all_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A million letters took a second of everybody's; the event loop reads short texts alone, and few of them at once."""
-    read, words = list[tuple[bool, int]](), statements._iterate_words
+    read, pieces = list[tuple[bool, int]](), scanner.iterate_pieces
 
-    def counted(text: str) -> Iterator[tuple[str, int, int]]:
+    def counted(text: str) -> Iterator[scanner.Piece]:
         read.append((threading.get_ident() == loop[0], len(text)))
-        return words(text)
+        return pieces(text)
 
     with owned(tmp_path) as served, RawClient(served.port, "ana", PASSWORD) as client:
         loop = [asyncio.run_coroutine_threadsafe(_thread(), served.loop).result(30)]
-        monkeypatch.setattr(statements, "_iterate_words", counted)
+        for module in (scanner, statements):
+            monkeypatch.setattr(module, "iterate_pieces", counted)
         for text in (
             ";" * (MOST_CHARACTERS - 1),
             "SHOW " + "a " * 40_000,

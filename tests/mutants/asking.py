@@ -172,7 +172,7 @@ FAULTS = (
     ),
     Fault(
         "geomean-of-what-may-be-zero",
-        "dpsql.sql.lower.aggregates.geomean:_lower_across",
+        "dpsql.sql.lower.aggregates.geomean:_lower_geomean_across",
         "around.low is None or around.low <= 0",
         "around.low is None or around.low < 0",
         "a geometric mean is of values whose logarithms are not all numbers",
@@ -180,7 +180,7 @@ FAULTS = (
     ),
     Fault(
         "geomean-beyond-its-interval",
-        "dpsql.sql.lower.aggregates.geomean:_lower_across",
+        "dpsql.sql.lower.aggregates.geomean:_lower_geomean_across",
         'scalars.build_call(node, "case", scalars.build_call(node, "lt", found, low), low, found)',
         "found",
         "the exponential of a rounded logarithm lies below the interval",
@@ -221,7 +221,7 @@ FAULTS = (
     Fault(
         "bins-of-nothing-there",
         "dpsql.sql.lower.aggregates.histogram:lower_histogram",
-        "build_filter(over.input, [there])",
+        "build_filter(over.input, [_build_presence(over, argument, value)])",
         "over.input",
         "rows without a value are counted in the last bin",
         "tests/properties/test_histograms.py::test_it_is_the_release_of_its_rewrite",

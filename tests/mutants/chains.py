@@ -164,9 +164,9 @@ FAULTS = (
     ),
     Fault(
         "first-of-many-public-rows",
-        "dpsql.sql.lower.scope:Scope._look_up_single_row",
-        "len(self.context.facts.read_rows(nodes.OuterQuery(source, outputs, limit=2))) > 1",
-        "len(self.context.facts.read_rows(nodes.OuterQuery(source, outputs, limit=2))) > 2",
+        "dpsql.sql.lower.scalar_subqueries:_look_up_single_row",
+        "len(context.facts.read_rows(nodes.OuterQuery(source, outputs, limit=2))) > 1",
+        "len(context.facts.read_rows(nodes.OuterQuery(source, outputs, limit=2))) > 2",
         "a scalar subquery of many rows has the value of any of them",
         _REFUSED,
     ),

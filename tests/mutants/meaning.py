@@ -50,7 +50,7 @@ FAULTS = (
     ),
     Fault(
         "keys-of-nobody-have-extremes",
-        "dpsql.sql.lower.statement:_ReleaseBuilder.lower_aggregate_of_key",
+        "dpsql.sql.lower.release_builder:ReleaseBuilder.lower_aggregate_of_key",
         "guard_by_count(self, node, key)",
         "key",
         "MIN of a key is a number where COUNT(*) beside it says that nobody is there",
@@ -277,8 +277,8 @@ FAULTS = (
     Fault(
         "on-loses-a-conjunct",
         "dpsql.sql.lower.from_clause:_attach_join",
-        "conditions = list(iterate_conjuncts(lower_condition(scope, on)))",
-        "conditions = list(iterate_conjuncts(lower_condition(scope, on)))[:1]",
+        "conditions = list(iterate_factored_conjuncts(lower_condition(scope, on)))",
+        "conditions = list(iterate_factored_conjuncts(lower_condition(scope, on)))[:1]",
         "a filter beside the equality in ON is dropped",
         _DIFFERENTIAL,
     ),

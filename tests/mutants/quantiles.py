@@ -183,7 +183,7 @@ FAULTS = (
     ),
     Fault(
         "computed-decimals-grouped-as-doubles",
-        "dpsql.sql.lower.grouping:Grouping.add_group_key",
+        "dpsql.sql.lower.group_keys:GroupKeys.add",
         "expr = round_to_decimal(self.scope.scalars.lower(target))",
         "expr = self.scope.scalars.lower(target)",
         "a key is not found again among the groups",
@@ -240,7 +240,7 @@ FAULTS = (
     ),
     Fault(
         "conditions-of-no-row-counted",
-        "dpsql.sql.lower.aggregates.count_if:_lower_within",
+        "dpsql.sql.lower.aggregates.count_if:_lower_count_if_within",
         'return over.add_exact_aggregate(node, "sum", over.lower_argument(build_one_or_zero(over.source, node)))',
         'return over.add_exact_aggregate(node, "count", over.lower_argument(build_one_or_zero(over.source, node)))',
         "COUNT_IF counts rows in which its condition is false",

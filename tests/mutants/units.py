@@ -197,7 +197,7 @@ FAULTS = (
     ),
     Fault(
         "distinct-rows-added-up",
-        "dpsql.sql.lower.statement:_ReleaseBuilder.add_statistic",
+        "dpsql.sql.lower.release_builder:ReleaseBuilder.add_statistic",
         'source is not None and (function != "count_distinct" or has_side_comparison(source))',
         "source is not None and node is None",
         "a value is added up as often as units have it",
@@ -293,8 +293,8 @@ FAULTS = (
     ),
     Fault(
         "scalar-of-many-rows",
-        "dpsql.sql.lower.scope:Scope.lower_uncorrelated_subquery",
-        "_build_single_value_query(source) if is_single_row(source) else self._look_up_single_row(node, source)",
+        "dpsql.sql.lower.scalar_subqueries:lower_uncorrelated_subquery",
+        "_build_single_value_query(source) if is_single_row(source) else _look_up_single_row(context, node, source)",
         "_build_single_value_query(source)",
         "a subquery with two rows fails, or not, by the data",
         _MIXED,

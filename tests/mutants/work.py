@@ -62,22 +62,20 @@ FAULTS = (
     Fault(
         "names-before-brackets-searched-everywhere",
         "dpsql.sql.parse.rejection:refuse_brackets",
-        "source.text[max(0, offset - _NEAR) : offset]",
-        "source.text[:offset]",
+        "_read_name_before(tokens, place)",
+        r"""re.search(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*\s*$", source.text[: tokens[place].start])""",
         "a long name before brackets takes minutes before the charge",
         f"{_HINTS}[a name before brackets]",
     ),
     Fault(
         "brackets-with-any-spaces",
-        "dpsql.sql.parse.rejection",
-        r"""
-        _PART = re.compile(
-            r"\[\s{0,9}(?P<first>-?\d{1,9})?\s{0,9}(?P<colon>:)?\s{0,9}(?P<last>-?\d{1,9})?\s{0,9}\]"
-        )
-        """,
-        r"""
-        _PART = re.compile(r"\[\s*(?P<first>-?\d{1,9})?\s*(?P<colon>:)?\s*(?P<last>-?\d{1,9})?\s*\]")
-        """,
+        "dpsql.sql.parse.rejection:refuse_brackets",
+        "_read_part(tokens, place)",
+        r"""(lambda found: found and tuple(part or "" for part in found.groups()))(
+            re.match(
+                r"\[\s*(-?\d{1,9})?\s*(:)?\s*(-?\d{1,9})?\s*\]", source.text[tokens[place].start :]
+            )
+        )""",
         "spaces in brackets take hours before the charge",
         f"{_HINTS}[spaces in brackets]",
     ),

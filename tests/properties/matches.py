@@ -14,7 +14,7 @@ from dpsql.plan.expressions import Call, Column, Expr, Literal, iterate_columns
 from dpsql.plan.nodes import Project, Relation, SemiJoin, iterate_sources
 from dpsql.plan.types import Type
 from dpsql.sql.lower.derived_tables import derive_column_info
-from dpsql.sql.lower.joins import build_from_relation, iterate_conjuncts
+from dpsql.sql.lower.joins import build_from_relation, iterate_factored_conjuncts
 from dpsql.sql.lower.scope import Scope
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def matched(relations: Relations, scope: Scope, relation: Relation, depth: int, 
         if not pairs:
             return relation
         across.append(equal(*relations.one(pairs)))
-    own = [*iterate_conjuncts(relations.condition(inner))] if draw(SELDOM) else []
+    own = [*iterate_factored_conjuncts(relations.condition(inner))] if draw(SELDOM) else []
     if draw(HALF):
-        across += iterate_conjuncts(relations.expressions([*here, *outer]).expression(Type.BOOLEAN))
+        across += iterate_factored_conjuncts(relations.expressions([*here, *outer]).expression(Type.BOOLEAN))
     own += [part for part in across if _names(part) <= {source.alias}]
     rows = build_from_relation(inner, [item], own)
     return matching(relation, rows, alias, [part for part in across if part not in own], anti=draw(HALF))

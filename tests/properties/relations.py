@@ -47,7 +47,7 @@ from dpsql.plan.types import Type, find_common_type, get_value_type
 from dpsql.policy import normalize_name
 from dpsql.sql.lower.constants import StatementTime
 from dpsql.sql.lower.derived_tables import build_projection, derive_column_info, lower_set_operation
-from dpsql.sql.lower.joins import build_filter, build_from_relation, iterate_conjuncts
+from dpsql.sql.lower.joins import build_filter, build_from_relation, iterate_factored_conjuncts
 from dpsql.sql.lower.scope import NamedSource, Scope
 from dpsql.sql.lower.statement_context import StatementContext
 from dpsql.sql.lower.table_names import build_scan
@@ -124,7 +124,7 @@ class Relations:
             items += answer_join(self, scope)
         for _ in range(self.draw(_PUBLIC_JOINS)):
             items.append(self._public_join(scope, depth))
-        where = [*iterate_conjuncts(self.condition(scope))] if self.draw(HALF) else []
+        where = [*iterate_factored_conjuncts(self.condition(scope))] if self.draw(HALF) else []
         try:
             relation = build_from_relation(scope, items, where)
         except QueryRejected:  # joined to an answer by keys that would be converted
@@ -161,7 +161,7 @@ class Relations:
         ours, theirs = self.one(pairs)
         on = [equal(ours, scope.get_column(item.alias, theirs.name))]
         if self.draw(SELDOM):
-            on += iterate_conjuncts(self.condition(scope))
+            on += iterate_factored_conjuncts(self.condition(scope))
         return [replace(item, conditions=tuple(on))]
 
     def _public_join(self, scope: Scope, depth: int) -> Item:
@@ -181,7 +181,7 @@ class Relations:
             fits = any(iterate_columns(computed)) and build("eq", computed, its) is not None
             on.append(equal(computed if fits else ours, its))
         if self.draw(SELDOM):
-            on += iterate_conjuncts(self.condition(scope))
+            on += iterate_factored_conjuncts(self.condition(scope))
         return replace(item, conditions=tuple(on))
 
     def _values(self) -> Values:

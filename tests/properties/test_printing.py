@@ -17,7 +17,7 @@ from dpsql.plan.equality import compute_canonical_text
 from dpsql.plan.expressions import Call, Function, Literal, iterate_columns
 from dpsql.plan.nodes import Filter, Join, OuterQuery, PerUnitWindows, Release
 from dpsql.plan.tags import INIT_FIELDS
-from dpsql.sql.lower.joins import build_conjunction, iterate_conjuncts
+from dpsql.sql.lower.joins import build_conjunction, iterate_factored_conjuncts
 from dpsql.sql.lower.statement import lower_statement
 from dpsql.sql.parse.parse import parse_statement
 from tests.sql.sentences import in_grammar
@@ -103,9 +103,9 @@ def lifted(part: Any) -> Any:
         below = part.left
         return lifted(Filter(replace(part, left=below.input), below.predicate))
     if isinstance(part, Filter):
-        below, found = part.input, list(iterate_conjuncts(part.predicate))
+        below, found = part.input, list(iterate_factored_conjuncts(part.predicate))
         while isinstance(below, Filter):
-            found += iterate_conjuncts(below.predicate)
+            found += iterate_factored_conjuncts(below.predicate)
             below = below.input
         return Filter(
             below,

@@ -10,8 +10,8 @@ import pytest
 from sqlglot import exp
 
 from dpsql.api.connection import Connection
-from dpsql.sql.lower.scope import Scope
-from dpsql.sql.lower.statement_context import CommonTable
+from dpsql.sql.lower import from_sources, quantified_comparisons
+from dpsql.sql.lower.statement_context import CommonTable, StatementContext
 
 
 def _ages(compared: str, number: int) -> str:
@@ -26,17 +26,18 @@ def test_queries_that_are_known_by_identity_live_as_long_as_what_knows_them(
     connection: Connection, monkeypatch: pytest.MonkeyPatch, compared: str
 ) -> None:
     queries = dict[int, weakref.ref[exp.Expr]]()
-    common = Scope.lower_common_table
+    common = from_sources.lower_common_table
     gc.freeze()  # what other tests have left needs no look each time
 
-    def watched(scope: Scope, node: exp.Expr, table: CommonTable, known_as: str) -> object:
+    def watched(context: StatementContext, node: exp.Expr, table: CommonTable, known_as: str) -> object:
         gc.collect()  # another query may get the identity of one that is gone
-        known: Mapping[int, object] = scope.context.lowered_common_tables
+        known: Mapping[int, object] = context.lowered_common_tables
         assert all(queries[each]() is not None for each in known if each in queries)
         queries[id(table.query)] = weakref.ref(table.query)
-        return common(scope, node, table, known_as)
+        return common(context, node, table, known_as)
 
-    monkeypatch.setattr(Scope, "lower_common_table", watched)
+    for module in (from_sources, quantified_comparisons):
+        monkeypatch.setattr(module, "lower_common_table", watched)
     united = " UNION ALL ".join(_ages(compared, number) for number in range(4))
     try:
         connection.explain(f"SELECT SUM(found) FROM ({united}) AS u")

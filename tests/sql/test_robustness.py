@@ -14,7 +14,7 @@ from dpsql.api.connection import Connection
 from dpsql.engine.pipeline import Engine, PreparedQuery
 from dpsql.engine.plan_completion import finish_statement
 from dpsql.plan.dependencies import list_releases
-from dpsql.sql.lower.scope import MAX_JOINED
+from dpsql.sql.lower.from_sources import MAX_JOINED
 from dpsql.sql.lower.statement import lower_statement
 from dpsql.sql.parse.parse import MAX_CHARACTERS, MAX_NESTING, parse_statement
 from tests.sql.fixture_files import fixtures

@@ -230,7 +230,8 @@ class FileQuery:
 
 def read_queries(file: Path) -> Iterator[FileQuery]:
     """Yield the queries of a file. Raises ProgrammingError (`query_file`) if it cannot be read."""
-    from dpsql.interfaces.shell.statements import is_blank, split_statements
+    from dpsql.interfaces.shell.statements import split_statements
+    from dpsql.sql.parse.scanner import is_blank
 
     try:
         text = file.read_text(encoding="utf-8")

@@ -43,7 +43,6 @@ from dpsql.interfaces.server.statements import (
     Statement,
     count_parameters,
     parse_statements,
-    remove_comments,
     to_named_parameters,
 )
 from dpsql.interfaces.server.users import User
@@ -59,6 +58,7 @@ from dpsql.interfaces.server.utilities import (
 )
 from dpsql.interfaces.shell.answers import format_charges
 from dpsql.policy.request.loss import parse_amount
+from dpsql.sql.parse.scanner import collapse_space
 from dpsql.sql.pg_catalog.rewrite import MOST_CHARACTERS as MOST_OF_CATALOGUE
 
 if TYPE_CHECKING:
@@ -359,7 +359,7 @@ class PgSession:
         ending = self._match_backend_call(text)
         if ending is not None:
             return self._run_backend_call(ending, task.values)
-        words, text = statement.words, remove_comments(text)
+        words, text = statement.words, collapse_space(text)
         match words:
             case ("show", *_):
                 return self._run_show(statement)
@@ -412,7 +412,7 @@ class PgSession:
     @staticmethod
     def _match_backend_call(text: str) -> re.Match[str] | None:
         """Match a call that ends another client's statement or session."""
-        return _ENDS.fullmatch(remove_comments(text)) if len(text) <= _LONGEST_ENDING else None
+        return _ENDS.fullmatch(collapse_space(text)) if len(text) <= _LONGEST_ENDING else None
 
     def _run_backend_call(self, call: re.Match[str], values: tuple[Any, ...]) -> Answer:
         """End a client's statement or session; the result is false if this user may end none of that number."""

@@ -1,33 +1,17 @@
-"""The statements of a client's text: where each ends, what it commands besides queries, its numbered parameters.
+"""Read the statements of a client's text: what each commands besides queries, and its numbered parameters.
 
-A text is read once, in a time that grows with its length alone; whoever serves all connections reads short ones only.
-
-Words are told apart as PostgreSQL does it (chapter 4.1, "Lexical Structure"). Nothing rests on it but where statements
-end: each is then read by the engine's own reader.
+A text is scanned once, in a time that grows with its length alone; the loop that serves all connections reads short ones only.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-_WORD = re.compile(
-    r"""
-      (?P<comment>--[^\n]*)
-    | (?P<block>/\*)
-    | (?P<escaped>[eE]'(?:[^'\\]|\\.|'')*+(?:'|\Z))
-    | (?P<string>'(?:[^']|'')*+(?:'|\Z))
-    | (?P<name>"(?:[^"]|"")*+(?:"|\Z))
-    | (?P<parameter>\$[0-9]+)
-    | (?P<dollar>\$(?P<label>[^\W\d]\w*)?\$)
-    | (?P<word>[^\W\d][\w$]*)
-    | (?P<end>;)
-    | (?P<space>\s+)
-    | (?P<other>.)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+from dpsql.sql.parse.scanner import PieceKind, iterate_pieces, iterate_statements
+
+_CAST = re.compile(r'::(?:(?:[\w$]+|"[^"]*")\[\]|(?:VARCHAR|TEXT)(?![\w$(\[]))', re.IGNORECASE)
+"""A cast to an array, or to text of any length."""
 _CONTROL = {
     "begin": "begin",
     "start transaction": "begin",
@@ -39,37 +23,6 @@ _CONTROL = {
 MOST_PARAMETERS = 1_000
 MOST_STATEMENTS = 1_000
 """Statements of one text."""
-_FIRST_WORDS, _LONGEST_WORD = 3, 128
-"""Words that are kept of a statement, which tell what it commands, and the letters of each."""
-
-
-def _iterate_words(text: str) -> Iterator[tuple[str, int, int]]:
-    """Each word's kind, start and end; comments as space."""
-    at = 0
-    while at < len(text):
-        match = _WORD.match(text, at)
-        if match is None:  # every character is some word
-            return
-        kind, end = str(match.lastgroup if match.lastgroup != "label" else "dollar"), match.end()
-        if kind == "block":
-            kind, end = "space", _find_block_end(text, end)
-        elif kind == "dollar":
-            found = text.find(match.group("dollar"), end)
-            kind, end = "string", len(text) if found < 0 else found + len(match.group("dollar"))
-        elif kind == "comment":
-            kind = "space"
-        yield kind, at, end
-        at = end
-
-
-def _find_block_end(text: str, at: int) -> int:
-    """Where a comment ends, within which others may nest."""
-    depth = 1
-    for mark in re.compile(r"/\*|\*/").finditer(text, at):
-        depth += 1 if mark.group() == "/*" else -1
-        if not depth:
-            return mark.end()
-    return len(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,82 +70,39 @@ def parse_statements(text: str) -> tuple[Statement, ...]:
     [("SELECT ';' ", 0), (' select 2', 20)]
     """
     found = list[Statement]()
-    start, parameters, words = 0, 0, list[str]()
-
-    def add_statement(end: int) -> None:
+    for span in iterate_statements(text):
+        if not span.first_words:
+            continue
         if len(found) == MOST_STATEMENTS:
             raise ValueError
-        found.append(Statement(text[start:end], start, parameters, tuple(words)))
-
-    for kind, at, end in _iterate_words(text):
-        if kind == "end":
-            if words:
-                add_statement(at)
-            start, parameters, words = end, 0, []
-        elif kind != "space":
-            if kind == "parameter":
-                parameters = max(parameters, _parse_parameter_number(text[at + 1 : end]))
-            if len(words) < _FIRST_WORDS:
-                word = text[at : min(end, at + _LONGEST_WORD)]
-                words.append(word if kind == "name" else word.lower())
-    if words:
-        add_statement(len(text))
+        parameters = min(span.highest_parameter, MOST_PARAMETERS)
+        found.append(Statement(text[span.start : span.end], span.start, parameters, span.first_words))
     return tuple(found)
 
 
-def remove_comments(text: str) -> str:
-    """A statement with a space for each comment and each run of spaces.
-
-    >>> remove_comments("/* from_text a tool */ SET  a = '--b' -- c")
-    "SET a = '--b'"
-    """
-    return "".join(" " if kind == "space" else text[at:end] for kind, at, end in _iterate_words(text)).strip()
-
-
 def count_parameters(text: str) -> int:
-    """The highest number of a parameter in a statement."""
-    return max(
-        (
-            _parse_parameter_number(text[at + 1 : end])
-            for kind, at, end in _iterate_words(text)
-            if kind == "parameter"
-        ),
-        default=0,
-    )
-
-
-def _parse_parameter_number(digits: str) -> int:
-    return min(int(digits[:6]), MOST_PARAMETERS)
+    """Return the highest number of a parameter in a statement."""
+    return max((min(span.highest_parameter, MOST_PARAMETERS) for span in iterate_statements(text)), default=0)
 
 
 def to_named_parameters(text: str) -> tuple[str, list[int]]:
-    """The statement with `:p1` for `$1`, and the places of the letters p in the new text.
+    """Return the statement with `:p1` for `$1`, and the places of the letters p in the new text.
 
     A cast to text or to an array right after a parameter is blanked out: the parameter's value has its type already.
 
     >>> to_named_parameters("SELECT $1, '$1', $12::VARCHAR")
     ("SELECT :p1, '$1', :p12         ", [8, 19])
     """
-    parts, places, length = list[str](), list[int](), 0
-    words = list(_iterate_words(text))
-    blank = -1
-    for index, (kind, at, end) in enumerate(words):
-        part = text[at:end]
-        if kind == "parameter":
+    parts, places, length, blank_to = list[str](), list[int](), 0, 0
+    for piece in iterate_pieces(text):
+        part = text[piece.start : piece.end]
+        if piece.kind is PieceKind.PARAMETER:
             part = f":p{part[1:]}"
             places.append(length + 1)
-            blank = index + _count_cast_words([text[a:b].upper() for _, a, b in words[index + 1 : index + 6]])
-        elif index <= blank:
+            cast = _CAST.match(text, piece.end)
+            blank_to = piece.end if cast is None else cast.end()
+        elif piece.end <= blank_to:
             part = " " * len(part)
         parts.append(part)
         length += len(part)
     return "".join(parts), places
-
-
-def _count_cast_words(words: list[str]) -> int:
-    """How many of these words are a cast to text of any length, or to an array; none where they begin otherwise."""
-    if words[:2] != [":", ":"]:
-        return 0
-    if words[3:5] == ["[", "]"]:
-        return 5
-    return 3 if words[2:3] in (["VARCHAR"], ["TEXT"]) and words[3:4] not in (["("], ["["]) else 0

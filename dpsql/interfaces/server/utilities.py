@@ -16,9 +16,9 @@ from dpsql.interfaces.server.protocol.values import (
 )
 from dpsql.interfaces.server.statements import (
     Statement,
-    remove_comments,
 )
 from dpsql.policy.request.loss import format_rounded
+from dpsql.sql.parse.scanner import collapse_space
 
 if TYPE_CHECKING:
     from dpsql.ledger import BudgetState
@@ -64,7 +64,7 @@ def make_unknown_process_notice(number: int) -> Failure:
 
 def parse_setting_name(text: str) -> str:
     """Return the folded name of the setting that a SHOW statement reads."""
-    return " ".join(remove_comments(text[:MOST_CHARACTERS]).split()[1:]).strip('"').lower()
+    return " ".join(collapse_space(text[:MOST_CHARACTERS]).split()[1:]).strip('"').lower()
 
 
 def unquote_value(part: str) -> str:

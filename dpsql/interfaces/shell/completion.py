@@ -12,7 +12,6 @@ from prompt_toolkit.document import Document
 from dpsql.engine.schema_description import Description
 from dpsql.interfaces.shell.answers import AnswerFormat
 from dpsql.interfaces.shell.commands import COMMANDS
-from dpsql.interfaces.shell.statements import PieceKind, find_open_kind, iterate_pieces
 from dpsql.plan.aggregates.windows import OVER
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.policy import normalize_name
@@ -20,6 +19,7 @@ from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, iterate_distinct_spellin
 from dpsql.sql.parse.experts import NAME as BEST_EXPERT
 from dpsql.sql.parse.interval_calls import NAMES as ENDS
 from dpsql.sql.parse.regressions import CALLS
+from dpsql.sql.parse.scanner import find_open_kind, mask_literals
 
 KEYWORDS = (
     "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET", "JOIN", "INNER JOIN",
@@ -117,7 +117,7 @@ def _resolve_scope(text: str, words: Vocabulary) -> dict[str, Sequence[str]]:
     """Return the columns of each table in the text, by the table's alias or name."""
     known = {normalize_name(table): columns for table, columns in words.tables.items()}
     scope: dict[str, Sequence[str]] = {}
-    for name, alias, further in _TABLES.findall(_mask_literals(text)):
+    for name, alias, further in _TABLES.findall(mask_literals(text)):
         columns = known.get(normalize_name(_strip_quotes(name or further)))
         if columns is not None:
             called = alias if alias and alias.upper() not in _RESERVED else name or further
@@ -146,14 +146,6 @@ def _iterate_word_candidates(prefix: str, words: Vocabulary) -> Iterator[Candida
 def _filter_by_prefix(options: Iterable[Candidate], prefix: str) -> list[Candidate]:
     wanted = prefix.lower()
     return [option for option in options if option.text.lower().lstrip('"').startswith(wanted)]
-
-
-def _mask_literals(text: str) -> str:
-    """Replace strings and comments of a text with spaces."""
-    for piece in iterate_pieces(text):
-        if piece.kind in (PieceKind.STRING, PieceKind.COMMENT):
-            text = text[: piece.start] + " " * (piece.end - piece.start) + text[piece.end :]
-    return text
 
 
 def _quote_name(name: str) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpsql.engine.schema_description import ColumnDescription, Description, format_bounds, format_values
-from dpsql.interfaces.shell.statements import remove_comments
 from dpsql.policy import Column
+from dpsql.sql.parse.scanner import remove_comments
 
 _CATALOGUE = re.compile(
     r"(?:SHOW\s+(?:ALL\s+)?TABLES|(?:DESCRIBE|DESC)(?:\s+(?P<table>\S+))?)", re.IGNORECASE

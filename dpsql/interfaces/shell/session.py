@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,10 +19,11 @@ from dpsql.interfaces.shell.answers import (
     make_dim,
 )
 from dpsql.interfaces.shell.settings import PendingQuery, Reply, SessionState
-from dpsql.interfaces.shell.statements import find_command, is_blank, remove_comments, split_statements
+from dpsql.interfaces.shell.statements import find_command, split_statements
 from dpsql.policy.request.loss import format_rounded
 from dpsql.results.budgets import Budgets, compute_remaining_percent
 from dpsql.results.explanation import QueryCharge
+from dpsql.sql.parse.scanner import find_explain_end, is_blank, remove_comments
 
 _WORDS = ("help", "quit", "exit")
 _MOST_FILES: Final = 8
@@ -287,4 +287,4 @@ def is_explain(sql: str) -> bool:
     >>> is_explain("-- why\nexplain SELECT 1"), is_explain("SELECT 1")
     (True, False)
     """
-    return re.match(r"EXPLAIN\b", remove_comments(sql).lstrip(), re.IGNORECASE) is not None
+    return find_explain_end(sql) is not None

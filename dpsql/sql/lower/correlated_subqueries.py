@@ -43,11 +43,14 @@ from dpsql.sql.lower.aggregates.row_values import build_row_text
 from dpsql.sql.lower.constants import to_literal
 from dpsql.sql.lower.declared_links import covers_declared_link
 from dpsql.sql.lower.derived_tables import build_projection, to_public_subquery
-from dpsql.sql.lower.grouping import Grouping, has_aggregate
+from dpsql.sql.lower.grouping import Grouping
 from dpsql.sql.lower.joins import FromItem, has_same_identity
+from dpsql.sql.lower.node_kinds import has_aggregate
 from dpsql.sql.lower.per_unit_selects import DerivedGroupBy, is_unit_key
 from dpsql.sql.lower.scope import NamedSource, Scope
+from dpsql.sql.lower.select_clauses import lower_outputs
 from dpsql.sql.lower.semi_joins import split_where
+from dpsql.sql.lower.star_expansion import list_select_items
 from dpsql.sql.lower.unit_checks import suggest_unit_comparison
 
 # Join the outer values that a correlated scalar subquery compares other than by equality as a table of its own.
@@ -308,7 +311,7 @@ def _build_group_source(
             empty,
             isinstance(output.expr, ReleasedColumn),
         )
-    groups = DerivedGroupBy(inner, query, relation, keys=keys, alias=inner.context.allocate_alias(query))
+    groups = DerivedGroupBy(inner, query, relation, keys, alias=inner.context.allocate_alias(query))
     ((_, value),) = _lower_single_output(inner, query, groups)
     named = groups.build_group_by().columns[len(keys) :]
     of_none = {
@@ -321,7 +324,7 @@ def _build_group_source(
 
 
 def _lower_single_output(inner: Scope, query: exp.Select, groups: Grouping) -> list[tuple[str, Expr]]:
-    outputs = groups.lower_outputs(groups.list_items())
+    outputs = lower_outputs(groups, list_select_items(inner, query))
     if len(outputs) != 1:
         inner.source.refuse(query, "subquery", "a subquery used as a value must have one column")
     return outputs

@@ -20,9 +20,10 @@ from dpsql.plan.nodes import OuterQuery, Output, Relation, Values
 from dpsql.plan.types import Type
 from dpsql.sql.lower.constants import fold_constant, is_constant
 from dpsql.sql.lower.function_calls import is_widened
-from dpsql.sql.lower.grouping import has_aggregate
+from dpsql.sql.lower.node_kinds import has_aggregate
 from dpsql.sql.lower.per_unit_selects import PlainSelect, lower_select_items, replace_windows
 from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.select_clauses import lower_limit_or_offset
 from dpsql.sql.lower.statement_context import StatementContext
 
 
@@ -68,7 +69,7 @@ def _is_empty(scope: Scope, node: exp.Select, relation: Relation) -> bool:
     """Return whether LIMIT or a condition of constants leaves no row."""
     if (
         node.args.get("limit") is not None
-        and PlainSelect(scope, node, relation).lower_limit_or_offset("limit") == 0
+        and lower_limit_or_offset(PlainSelect(scope, node, relation), "limit") == 0
     ):
         return True
     where = node.args.get("where")

@@ -26,6 +26,7 @@ from dpsql.sql.lower.derived_tables import is_plain_select, lower_select_item
 from dpsql.sql.lower.exists_clauses import check_order, remove_irrelevant_clauses
 from dpsql.sql.lower.node_kinds import is_quantified
 from dpsql.sql.lower.quantified_comparisons import lower_quantified_comparison
+from dpsql.sql.lower.scalar_subqueries import lower_uncorrelated_subquery
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.semi_joins import check_width, list_row_values, split_where
 from dpsql.sql.lower.unit_checks import suggest_unit_comparison
@@ -144,7 +145,7 @@ def _lower_existence(
 
 def _lower_shared_count(scope: Scope, node: exp.Expr, count: exp.Select) -> Expr:
     """Return a count of rows that are the same for each row of the scope: public, or released."""
-    value = scope.lower_uncorrelated_subquery(node, count)
+    value = lower_uncorrelated_subquery(scope.context, scope, node, count)
     if isinstance(value.outer.source, Release):
         _refuse_private(scope, node)
     return value

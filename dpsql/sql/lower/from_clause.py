@@ -11,8 +11,9 @@ from dpsql.plan.expressions import Expr
 from dpsql.plan.nodes import JoinKind
 from dpsql.plan.tables import Scan
 from dpsql.policy import normalize_name
+from dpsql.sql.lower.from_sources import add_single_row, add_source
 from dpsql.sql.lower.full_joins import lower_full_join
-from dpsql.sql.lower.joins import FromItem, iterate_conjuncts, lower_condition, resolve_using_column
+from dpsql.sql.lower.joins import FromItem, iterate_factored_conjuncts, lower_condition, resolve_using_column
 from dpsql.sql.lower.list_elements import add_selected_elements, add_unnested_elements
 from dpsql.sql.lower.scope import Scope, SemiJoinSource
 
@@ -29,10 +30,10 @@ def lower_from_clause(scope: Scope, select: exp.Select) -> list[FromItem]:
 def _lower_sources(scope: Scope, select: exp.Select) -> list[FromItem]:
     origin = select.args.get("from_")
     if origin is None:
-        return [FromItem(scope.add_single_row(select), JoinKind.INNER, (), select)]
+        return [FromItem(add_single_row(scope, select), JoinKind.INNER, (), select)]
     (node,) = scope.source.take_arguments(origin, "this")
     node, within = _unwrap_table(scope, _unwrap_lateral(scope, node))
-    items = [FromItem(scope.add_source(node), JoinKind.INNER, (), node)]
+    items = [FromItem(add_source(scope, node), JoinKind.INNER, (), node)]
     for join in (*within, *(select.args.get("joins") or ())):
         _attach_join(scope, join, items)
     return items
@@ -72,7 +73,7 @@ def _attach_join(scope: Scope, join: exp.Join, items: list[FromItem]) -> None:
         _check_elements(scope, join, side, items)
         return
     before = list(scope.tables)
-    alias = scope.add_source(table)
+    alias = add_source(scope, table)
     if join.args.get("method"):
         using = _list_shared_columns(scope, join, before, alias)
     if join.args.get("kind") in _MATCHING:
@@ -87,7 +88,7 @@ def _attach_join(scope: Scope, join: exp.Join, items: list[FromItem]) -> None:
     if using:
         conditions = [_merge_using_column(scope, join, before, alias, identifier) for identifier in using]
     elif on is not None:
-        conditions = list(iterate_conjuncts(lower_condition(scope, on)))
+        conditions = list(iterate_factored_conjuncts(lower_condition(scope, on)))
     if side and not conditions:
         scope.source.refuse(table, "join", "a join needs ON or USING", "write JOIN … ON a = b")
     distinct = tuple(dict.fromkeys(conditions))  # USING may name a column many times
@@ -185,11 +186,11 @@ def _attach_group(
             "parentheses may only group INNER JOINs with ON, and only inside of an INNER JOIN",
             "put them into a derived table: JOIN (SELECT … FROM a LEFT JOIN b ON …) AS t ON …",
         )
-    items.append(FromItem(scope.add_source(table), JoinKind.INNER, (), table))
+    items.append(FromItem(add_source(scope, table), JoinKind.INNER, (), table))
     for each in within:
         _attach_join(scope, each, items)
     if join.args.get("on") is not None:
-        conditions = tuple(iterate_conjuncts(lower_condition(scope, join.args["on"])))
+        conditions = tuple(iterate_factored_conjuncts(lower_condition(scope, join.args["on"])))
         items[-1] = replace(items[-1], conditions=(*items[-1].conditions, *conditions))
 
 
@@ -200,7 +201,7 @@ def _attach_semi_join(
     on = join.args.get("on")
     conditions = [_build_using_equality(scope, join, before, alias, identifier)[1] for identifier in using]
     if on is not None:
-        conditions += iterate_conjuncts(lower_condition(scope, on))
+        conditions += iterate_factored_conjuncts(lower_condition(scope, on))
     if not conditions:
         scope.source.refuse(join, "join", "a join needs ON or USING", "write SEMI JOIN … ON a = b")
     found = scope.tables.pop(alias)

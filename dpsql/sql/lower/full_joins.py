@@ -21,7 +21,7 @@ from dpsql.sql.lower.joins import (
     FromItem,
     build_conjunction,
     build_left_join,
-    iterate_conjuncts,
+    iterate_factored_conjuncts,
     lower_condition,
     resolve_using_column,
 )
@@ -50,7 +50,7 @@ def lower_full_join(scope: Scope, join: exp.Join, first: str, second: str) -> Fr
     conditions = [
         scope.scalars.build_call(join, "eq", pair.left_value, pair.right_only_value) for pair in pairs
     ]
-    conditions += [] if on is None else iterate_conjuncts(lower_condition(scope, on))
+    conditions += [] if on is None else iterate_factored_conjuncts(lower_condition(scope, on))
     predicate = build_conjunction(conditions)
     if predicate is None or not {column.source for column in iterate_columns(predicate)} <= {
         left.alias,

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from dpsql.policy import normalize_name
-from dpsql.sql.lower.grouping import has_aggregate, is_over_window
-from dpsql.sql.lower.node_kinds import is_matching
+from dpsql.sql.lower.node_kinds import has_aggregate, is_matching, is_over_window
 from dpsql.sql.parse.rejection import QueryText
 
 _INNER = ("from_", "joins", "where", "group")

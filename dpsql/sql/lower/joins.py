@@ -51,7 +51,7 @@ def lower_condition(scope: Scope, node: exp.Expr) -> Expr:
     return expr
 
 
-def iterate_conjuncts(predicate: Expr) -> Iterator[Expr]:
+def iterate_factored_conjuncts(predicate: Expr) -> Iterator[Expr]:
     """Yield the conjuncts of a predicate.
 
     What all alternatives of an OR require is required of each row: (a AND b) OR (a AND c) is a AND
@@ -60,7 +60,7 @@ def iterate_conjuncts(predicate: Expr) -> Iterator[Expr]:
     name = predicate.function.name if isinstance(predicate, Call) else ""
     if isinstance(predicate, Call) and name == "and":
         for argument in predicate.arguments:
-            yield from iterate_conjuncts(argument)
+            yield from iterate_factored_conjuncts(argument)
     elif isinstance(predicate, Call) and name == "or":
         yield from _split_disjunction(predicate)
     else:
@@ -68,7 +68,7 @@ def iterate_conjuncts(predicate: Expr) -> Iterator[Expr]:
 
 
 def _split_disjunction(predicate: Call) -> Iterator[Expr]:
-    branches = [tuple(dict.fromkeys(iterate_conjuncts(branch))) for branch in predicate.arguments]
+    branches = [tuple(dict.fromkeys(iterate_factored_conjuncts(branch))) for branch in predicate.arguments]
     shared = [part for part in branches[0] if all(part in branch for branch in branches[1:])]
     yield from shared
     rests = [build_conjunction([part for part in branch if part not in shared]) for branch in branches]

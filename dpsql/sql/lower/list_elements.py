@@ -17,6 +17,7 @@ from dpsql.plan import nodes
 from dpsql.plan.expressions import Column, ColumnInfo
 from dpsql.plan.tables import Scan, Unit, UnitKind, UnnestedList
 from dpsql.policy import normalize_name
+from dpsql.sql.lower.from_sources import add_source, take_alias
 from dpsql.sql.lower.node_kinds import is_table_function
 from dpsql.sql.lower.scalars import is_unnest
 from dpsql.sql.lower.scope import NamedSource, Scope
@@ -44,7 +45,7 @@ def add_unnested_elements(scope: Scope, node: exp.Expr, *, outer: bool = False) 
     ):
         return False
     (listed,) = inner.expressions
-    alias, names = scope.take_alias(node.args.get("alias"), scope.context.allocate_alias(node))
+    alias, names = take_alias(scope.context, node.args.get("alias"), scope.context.allocate_alias(node))
     if not lateral:
         scope.source.take_arguments(node, "expressions", "alias", offset=(False, None))
     if normalize_name(alias) in scope.tables:
@@ -139,7 +140,7 @@ def add_selected_elements(scope: Scope, select: exp.Select) -> str | None:
         _, column = _repeat_scan(scope, found[0], inner, outer=False)
         scope.subquery_values.update(dict.fromkeys(found, column))
         return None
-    alias = scope.add_source(_build_constant_source(inner))
+    alias = add_source(scope, _build_constant_source(inner))
     source = scope.tables[alias]
     scope.subquery_values.update(dict.fromkeys(found, next(iter(source.columns.values()))))
     scope.tables[alias] = replace(source, columns={})  # * does not mean it

@@ -1,4 +1,4 @@
-"""Kinds of nodes: comparisons with the rows of a subquery, and functions that return rows."""
+"""Tell kinds of nodes apart: comparisons with the rows of a subquery, functions that return rows, aggregates of groups."""
 
 from __future__ import annotations
 
@@ -29,3 +29,19 @@ def is_table_function(node: exp.Expr) -> bool:
     called = node.this if type(node) is exp.Table else None
     named = called.this if type(called) is exp.Anonymous else None
     return type(node) is exp.Unnest or (isinstance(named, str) and normalize_name(named) in COUNTED)
+
+
+def has_aggregate(node: exp.Expr) -> bool:
+    """Return whether a node holds an aggregate of groups outside of subqueries; it steers the lowering, and accepts nothing."""
+    parts = node.walk(prune=lambda part: isinstance(part, exp.Query))
+    return any(isinstance(part, exp.AggFunc) and not is_over_window(part) for part in parts)
+
+
+def is_over_window(node: exp.Expr) -> bool:
+    """Return whether an aggregate is one over a window."""
+    part: exp.Expr | None = node
+    while part is not None and part.arg_key == "this":
+        part = part.parent
+        if type(part) not in (exp.Filter, exp.IgnoreNulls, exp.RespectNulls):
+            return type(part) is exp.Window
+    return False

@@ -45,11 +45,20 @@ from dpsql.sql.lower.derived_tables import (
     to_public_subquery,
 )
 from dpsql.sql.lower.function_calls import is_widened
-from dpsql.sql.lower.grouping import MAX_OUTPUTS, Grouping, has_aggregate
+from dpsql.sql.lower.grouping import Grouping
 from dpsql.sql.lower.joins import build_filter, collect_aliased_items
+from dpsql.sql.lower.node_kinds import has_aggregate
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.select_clauses import (
+    lower_having,
+    lower_limit_or_offset,
+    lower_order_by,
+    lower_outputs,
+    lower_qualify,
+)
 from dpsql.sql.lower.semi_joins import split_where
+from dpsql.sql.lower.star_expansion import MAX_OUTPUTS, list_select_items
 from dpsql.sql.lower.unit_checks import check_groups
 from dpsql.sql.lower.windows import build_unit_windows
 
@@ -110,24 +119,24 @@ def lower_select_items(
     parts = [*node.expressions, *filter(None, [node.args.get("order")])]
     if node.args.get("group") or node.args.get("having") or any(map(has_aggregate, parts)):
         grouping = DerivedGroupBy(scope, node, relation, alias=scope.context.allocate_alias(node))
-        items = grouping.list_items()
-        grouping.resolve_group_by(items)
+        items = list_select_items(scope, node)
+        grouping.group_by.resolve(items)
         if is_private(relation) and not has_unit_key(grouping.keys, relation):
             check_groups(scope.source, node.args.get("group") or node, grouping.keys, relation)
             return release()
-        outputs = [Output(*pair) for pair in grouping.lower_outputs(items)]
-        having, qualify = grouping.lower_having(), grouping.lower_qualify()
-        order = grouping.lower_order_by(outputs)
+        outputs = [Output(*pair) for pair in lower_outputs(grouping, items)]
+        having, qualify = lower_having(grouping), lower_qualify(grouping)
+        order = lower_order_by(grouping, outputs)
         grouping.apply_pending_joins()
         rows: Relation = grouping.build_group_by()
         rows = rows if having is None else build_filter(rows, [having])
     else:
         grouping = PlainSelect(scope, node, relation)
         outputs = [Output(*pair) for pair in grouping.lower_output_columns()]
-        qualify = grouping.lower_qualify()
-        order = grouping.lower_order_by(outputs)
+        qualify = lower_qualify(grouping)
+        order = lower_order_by(grouping, outputs)
         rows = grouping.apply_pending_joins()
-    page = grouping.lower_limit_or_offset("limit"), grouping.lower_limit_or_offset("offset") or 0
+    page = lower_limit_or_offset(grouping, "limit"), lower_limit_or_offset(grouping, "offset") or 0
     return SelectItems(rows, tuple(outputs), order, *page, has_distinct(scope, node), qualify)
 
 

@@ -24,6 +24,8 @@ from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
 from dpsql.policy import normalize_name
 from dpsql.sql.lower.derived_tables import is_plain_select
+from dpsql.sql.lower.from_sources import lower_common_table
+from dpsql.sql.lower.scalar_subqueries import lower_uncorrelated_subquery
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.statement_context import CommonTable
 
@@ -145,7 +147,7 @@ def _build_shared_comparison(
             scope.context, common_tables={**scope.context.common_tables, normalize_name(name): table}
         ),
     )
-    source = inner.lower_common_table(node, table, name)
+    source = lower_common_table(inner.context, node, table, name)
     if isinstance(source, Scan) or is_private(source):
         scope.source.refuse(
             side,
@@ -158,8 +160,8 @@ def _build_shared_comparison(
 
     def lower_aggregate(aggregate: Callable[[exp.Expr], exp.Expr]) -> Expr:
         from_ = exp.From(this=exp.Table(this=exp.to_identifier(name, quoted=True)))
-        return inner.lower_uncorrelated_subquery(
-            node, exp.Select(expressions=[aggregate(exp.column("c0"))], from_=from_)
+        return lower_uncorrelated_subquery(
+            inner.context, inner, node, exp.Select(expressions=[aggregate(exp.column("c0"))], from_=from_)
         )
 
     return _QuantifiedComparison(inner, node, compared(), lower_aggregate)

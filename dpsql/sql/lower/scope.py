@@ -1,4 +1,4 @@
-"""Scopes: the tables of one FROM clause and the names of their columns."""
+"""Resolve names to the columns of the tables of one FROM clause."""
 
 from __future__ import annotations
 
@@ -10,31 +10,24 @@ from sqlglot import exp
 
 from dpsql.backends.analyst_schema import AnalystTable
 from dpsql.plan import nodes
-from dpsql.plan.cardinality import is_single_row
-from dpsql.plan.dependencies import list_required_steps
-from dpsql.plan.expressions import Column, ColumnInfo, Expr, Scalar
+from dpsql.plan.expressions import Column, Expr
 from dpsql.plan.tables import Scan
-from dpsql.plan.types import Type
 from dpsql.policy import normalize_name, split_table_name
 from dpsql.policy.problem import suggest_choice
 from dpsql.sql.lower.interval_ends import (
     get_interval_argument,
     make_interval_column,
     refuse_interval,
-    with_interval_columns,
 )
-from dpsql.sql.lower.node_kinds import is_matching, is_quantified, is_table_function
+from dpsql.sql.lower.node_kinds import is_matching, is_quantified
+from dpsql.sql.lower.scalar_subqueries import lower_uncorrelated_subquery
 from dpsql.sql.lower.scalars import Scalars, is_unnest
-from dpsql.sql.lower.statement_context import REPEATED, CommonTable, StatementContext
+from dpsql.sql.lower.statement_context import StatementContext
 from dpsql.sql.lower.struct_fields import check_field, find_field, is_field_access, resolve_field
-from dpsql.sql.lower.table_names import build_scan, resolve_schema, resolve_table
-from dpsql.sql.lower.table_samples import lower_sample
+from dpsql.sql.lower.table_names import resolve_schema
 from dpsql.sql.lower.unknown_syntax import refuse_columns_call
 from dpsql.sql.parse.interval_calls import find_interval_end
 from dpsql.sql.parse.rejection import QueryText
-
-MAX_JOINED = 64
-"""The most tables of one FROM: putting n joins in order takes n² steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,154 +163,7 @@ class Scope:
             if value is not None:
                 self.subquery_values[query] = value
                 return value
-        return self.lower_uncorrelated_subquery(node, query)
-
-    def lower_uncorrelated_subquery(self, node: exp.Expr, query: exp.Expr) -> Scalar:
-        """Return the one value of a subquery that does not depend on the rows of this scope."""
-        inner = self.context.enter_subquery(node, self.context.common_tables, enclosing_scope=self)
-        source = self.context.lower_derived_query(inner, query, self.context.allocate_alias(node), ())
-        if nodes.is_private(source) or isinstance(source, Scan):
-            self.source.refuse(
-                node,
-                "subquery",
-                "a scalar subquery over private rows must aggregate over privacy units",
-                "write WHERE cost > (SELECT AVG(cost) FROM visits)",
-            )
-        if len(source.columns) != 1:
-            self.source.refuse(node, "subquery", "a subquery used as a value must have one column")
-        outer = (
-            _build_single_value_query(source)
-            if is_single_row(source)
-            else self._look_up_single_row(node, source)
-        )
-        return Scalar(outer, source.columns[0].type)
-
-    def _look_up_single_row(self, node: exp.Expr, source: nodes.Source) -> nodes.OuterQuery:
-        """Return the query of a source of public rows that has at most one row when it is looked up.
-
-        Claim: its value costs nothing, and it is the same on neighboring databases.
-        Why: it follows from public tables alone. The statement keeps the first row only, so that it could not fail.
-        Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
-        """
-        if isinstance(source, Scan) or list_required_steps(source):
-            self.source.refuse(
-                node,
-                "subquery",
-                "a subquery over released values must have one row to be used as a value",
-                "add LIMIT 1",
-            )
-        outputs = tuple(nodes.Output(column.name, column) for column in source.columns)
-        if len(self.context.facts.read_rows(nodes.OuterQuery(source, outputs, limit=2))) > 1:
-            self.source.refuse(
-                node,
-                "subquery",
-                "a subquery used as a value must have at most one row, and this one has more",
-                "add ORDER BY x LIMIT 1, or aggregate: SELECT MIN(x)",
-            )
-        return nodes.OuterQuery(source, outputs, limit=1)
-
-    def add_source(self, node: exp.Expr) -> str:
-        """Bring the item of a FROM or JOIN clause into scope; returns its alias, folded."""
-        derived = type(node) in (exp.Subquery, exp.Values) or is_table_function(node)
-        added = self._lower_derived_table(node) if derived else self._lower_table(node)
-        if self.keeps_interval_columns:
-            added = replace(added, relation=with_interval_columns(added.relation))
-        folded = normalize_name(added.alias)
-        if folded in self.tables:
-            self.source.refuse(node, "ambiguous", f"two tables are called {added.alias}", "give one an alias")
-        if len(self.tables) == MAX_JOINED:
-            self.source.refuse(
-                node,
-                "too_long",
-                f"FROM may name at most {MAX_JOINED} tables",
-                "join some of them in a subquery",
-            )
-        self.tables[folded] = added
-        return folded
-
-    def add_single_row(self, node: exp.Expr) -> str:
-        """Bring the single row of a SELECT without FROM into scope; none of its columns can be named."""
-        alias = self.context.allocate_alias(node)
-        column = Column(alias, "#", ColumnInfo(Type.INTEGER, ""))
-        self.tables[normalize_name(alias)] = NamedSource(nodes.Values(((1,),), alias, (column,)), {})
-        return normalize_name(alias)
-
-    def _lower_table(self, node: exp.Expr) -> NamedSource:
-        if type(node) is not exp.Table or type(node.this) is not exp.Identifier:
-            self.source.refuse(node, "table", "FROM takes the name of a declared table")
-        identifier, alias, *qualifiers = self.source.take_arguments(
-            node, "this", "alias", "db", "catalog", sample=(node.args.get("sample"),)
-        )
-        name = str(self.source.take_arguments(identifier, "this", quoted=(True,))[0])
-        schema = resolve_schema(self.source, self.context.catalog, node, qualifiers)
-        common = self.context.common_tables.get(normalize_name(name)) if schema is None else None
-        sample = node.args.get("sample")
-        if common is not None:
-            if sample is not None:
-                self.source.refuse(
-                    sample,
-                    "sample",
-                    "only a private table can be sampled, not the rows of a query",
-                    "write TABLESAMPLE inside of the query, behind its table",
-                )
-            known_as, names = self.take_alias(alias, name)
-            return to_named_source(
-                self.context.rename_columns(node, self.lower_common_table(node, common, known_as), names)
-            )
-        table = resolve_table(self.source, self.context.catalog, node, name, schema)
-        known_as, names = self.take_alias(alias, split_table_name(table.name)[1])
-        if names:
-            self.source.refuse(
-                node, "clause", "an alias of a table cannot rename its columns", "rename them in SELECT"
-            )
-        columns = {folded: Column(known_as, *column) for folded, column in table.columns.items()}
-        self.context.allocate_alias(node)  # counted, as every source is
-        found = build_scan(self.context.catalog, known_as, table)
-        if sample is not None:
-            found = lower_sample(self.source, sample, found)
-            self.context.sample_nodes.append(sample)
-        return NamedSource(found, columns)
-
-    def lower_common_table(self, node: exp.Expr, common: CommonTable, known_as: str) -> nodes.Source:
-        """Return the rows of a common table expression, which is lowered once; its tables count at each use."""
-        lowered = self.context.lowered_common_tables
-        if id(common.query) not in lowered:
-            inner = self.context.enter_subquery(node, common.earlier_tables, common.enclosing_scope)
-            before = self.context.source_counter.number
-            source = self.context.lower_derived_query(inner, common.query, known_as, common.names)
-            lowered[id(common.query)] = common.query, source, self.context.source_counter.number - before
-            return source
-        _, source, size = lowered[id(common.query)]
-        self.context.count_sources(node, size, REPEATED)
-        if isinstance(source, Scan):
-            return source
-        columns = tuple(replace(column, source=known_as) for column in source.columns)
-        return replace(source, alias=known_as, columns=columns)
-
-    def _lower_derived_table(self, node: exp.Expr) -> NamedSource:
-        alias = node.args.get("alias")
-        query = self.source.take_arguments(node, "this", "alias")[0] if type(node) is exp.Subquery else node
-        # No user's alias begins with #, so two subqueries without an alias do not clash.
-        known_as, names = self.take_alias(alias, self.context.allocate_alias(node))
-        if is_table_function(node) and alias is not None and not names and alias.args.get("this") is not None:
-            names = [str(alias.this.this)]  # the only column has the name of the table
-        inner = self.context.enter_subquery(node, self.context.common_tables, enclosing_scope=self)
-        return to_named_source(self.context.lower_derived_query(inner, query, known_as, names))
-
-    def take_alias(self, node: exp.Expr | None, otherwise: str) -> tuple[str, list[str]]:
-        """Return the alias of a source and the names that it gives to columns."""
-        if node is None:
-            return otherwise, []
-        identifier, columns = self.source.take_arguments(node, "this", "columns")
-        names = [
-            str(self.source.take_arguments(column, "this", quoted=(True,))[0]) for column in columns or ()
-        ]
-        if identifier is None:
-            return otherwise, names
-        name = str(self.source.take_arguments(identifier, "this", quoted=(True,))[0])
-        self.context.check_name(node, name)
-        # Letter case does not change a name, so it must not change the plan.
-        return normalize_name(name), names
+        return lower_uncorrelated_subquery(self.context, self, node, query)
 
     def resolve_column(self, node: exp.Column) -> Column:
         """Return the column that a name means."""
@@ -497,16 +343,6 @@ class Scope:
             )
         hint = suggest_choice(name, known) or f"there are: {', '.join(known)}"
         self.source.refuse(node, "column", f"there is no column {name}", hint)
-
-
-def _build_single_value_query(source: nodes.Source) -> nodes.OuterQuery:
-    """Build the query of a source's only column."""
-    if isinstance(source, nodes.PublicSubquery):
-        return source.outer
-    if isinstance(source, Scan):
-        raise TypeError("a table is not a scalar value")
-    (column,) = source.columns
-    return nodes.OuterQuery(source, (nodes.Output(column.name, column),))
 
 
 def to_named_source(relation: nodes.Source) -> NamedSource:

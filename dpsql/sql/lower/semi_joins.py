@@ -35,7 +35,7 @@ from dpsql.sql.lower.joins import (
     build_from_relation,
     collect_aliased_items,
     has_same_identity,
-    iterate_conjuncts,
+    iterate_factored_conjuncts,
     list_where_conditions,
     lower_condition,
 )
@@ -79,7 +79,7 @@ def split_where(
         if _is_semi_join(node):
             matched.append(node)
         else:
-            plain += iterate_conjuncts(lower_condition(scope, node))
+            plain += iterate_factored_conjuncts(lower_condition(scope, node))
     items += scope.pending_joins
     scope.pending_joins = None
     here = {named.alias for named in scope.tables.values()}
@@ -134,7 +134,7 @@ def lower_semi_join(scope: Scope, relation: Relation, node: exp.Expr) -> SemiJoi
         _check_same_unit(scope, node, relation, right, on)
         if anti:
             # NOT IN is true only if no value is equal and none is unknown.
-            parts = list(iterate_conjuncts(on))
+            parts = list(iterate_factored_conjuncts(on))
             width = len(list_row_values(scope, operand))
             others, equal = parts[:-width], parts[-width:]
             _check_unknown(scope, node, relation, right, others=others, equal=equal)
@@ -179,7 +179,9 @@ def _check_same_unit(scope: Scope, node: exp.Expr, relation: Relation, right: So
         scope.source.refuse(node, "subquery", "a subquery may only refer to the query directly around it")
     if not is_private(right):
         return
-    same = any(isinstance(part, Call) and _is_unit_equality(part, right) for part in iterate_conjuncts(on))
+    same = any(
+        isinstance(part, Call) and _is_unit_equality(part, right) for part in iterate_factored_conjuncts(on)
+    )
     pairs = _list_equal_pairs(on, right)
     if not (
         is_private(relation)
@@ -241,7 +243,7 @@ def _check_unknown(
 def _list_equal_pairs(on: Expr, right: Source) -> list[tuple[Expr, Expr]]:
     """List pairs of an expression over the outer rows and the equal one over the inner rows."""
     pairs = []
-    for part in iterate_conjuncts(on):
+    for part in iterate_factored_conjuncts(on):
         if isinstance(part, Call) and part.function.name == "eq":
             ours, theirs = part.arguments
             inside = [

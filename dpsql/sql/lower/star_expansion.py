@@ -1,4 +1,4 @@
-"""Expand `*`, also next to GROUP BY, with EXCLUDE, REPLACE and RENAME.
+"""List SELECT items, and expand `*`, also next to GROUP BY, with EXCLUDE, REPLACE and RENAME.
 
 Claim: they are the columns of `*` and expressions over its rows, so that nothing else is read.
 Why: each name that stands there is one of the columns of `*`, and is refused elsewhere, as in DuckDB. Beside GROUP BY they stand
@@ -20,6 +20,9 @@ from dpsql.sql.lower.scope import Scope
 from dpsql.sql.parse.pivots import OTHERS
 from dpsql.sql.parse.rejection import QueryText
 
+MAX_OUTPUTS = 100
+Item = tuple[str | None, exp.Expr]
+"""A SELECT item: its alias, if there is one, and its expression."""
 _T = TypeVar("_T")
 
 
@@ -60,9 +63,26 @@ def apply_star_modifiers(
     ]
 
 
-def expand_star_item(
-    scope: Scope, item: exp.Expr, *, grouped: bool
-) -> list[tuple[str | None, exp.Expr]] | None:
+def list_select_items(scope: Scope, select: exp.Select | exp.SetOperation) -> list[Item]:
+    """List the SELECT items of groups, with the columns of `*` where it stands next to GROUP BY."""
+    grouped = bool(select.args.get("group"))
+    items: list[Item] = []
+    for node in select.expressions:
+        columns = expand_star_item(scope, node, grouped=grouped)
+        items += [_split_alias(scope.source, node)] if columns is None else columns
+    if not items or len(items) > MAX_OUTPUTS:
+        scope.source.refuse(select, "too_long", f"SELECT must name between 1 and {MAX_OUTPUTS} columns")
+    return items
+
+
+def _split_alias(text: QueryText, node: exp.Expr) -> Item:
+    if type(node) is not exp.Alias:
+        return None, node
+    inner, identifier = text.take_arguments(node, "this", "alias")
+    return str(text.take_arguments(identifier, "this", quoted=(True,))[0]), inner
+
+
+def expand_star_item(scope: Scope, item: exp.Expr, *, grouped: bool) -> list[Item] | None:
     """Return the columns that an item of a SELECT with GROUP BY means as `*`, each with its name if it has another; None for other items.
 
     Of a private table it is no item: the database may have columns that nobody has declared.

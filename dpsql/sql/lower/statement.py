@@ -8,37 +8,26 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
+from dataclasses import replace
 from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.analysis.number_types import MOST_DIGITS, find_decimal_digits, is_float
 from dpsql.analysis.stability import PublicFacts
-from dpsql.analysis.unit_identity import find_injective_identity
 from dpsql.backends.analyst_schema import AnalystSchema
-from dpsql.plan.aggregates import AGGREGATES
-from dpsql.plan.aggregates.base import Aggregate
-from dpsql.plan.expressions import UNIT_IDENTITY, Expr, Order, ReleasedColumn, has_window, iterate_columns
+from dpsql.plan.expressions import Expr, Order, has_window
 from dpsql.plan.nodes import (
-    Aggregation,
-    Key,
     OuterQuery,
     Output,
     Relation,
-    Release,
     SetKind,
     SetOperation,
     Source,
     is_private,
 )
 from dpsql.plan.tables import Scan
-from dpsql.plan.types import Type
 from dpsql.policy import normalize_name
 from dpsql.policy.request.parameters import BoundParameters, Parameter
-from dpsql.sql.lower.aggregates import lower_aggregate_across
-from dpsql.sql.lower.aggregates.base import guard_by_count, has_counted_rows
 from dpsql.sql.lower.constants import StatementTime
 from dpsql.sql.lower.correlated_subqueries import lower_correlated_subquery
 from dpsql.sql.lower.derived_tables import (
@@ -50,25 +39,14 @@ from dpsql.sql.lower.derived_tables import (
     with_common_tables,
 )
 from dpsql.sql.lower.distinct_rows import (
-    build_all_rows,
     check_counted,
-    count_distinct_rows,
-    find_distinct_rows,
-    has_side_comparison,
-    refuse_values,
 )
 from dpsql.sql.lower.empty_statements import build_empty_query, find_empty_query
 from dpsql.sql.lower.exists_columns import lower_subquery_predicate
 from dpsql.sql.lower.group_conditions import wrap_in_derived_table
-from dpsql.sql.lower.grouping import Grouping, has_aggregate
+from dpsql.sql.lower.grouping import Grouping
 from dpsql.sql.lower.grouping_sets import GroupingSetParts, Sets, find_grouping_sets, substitute_parts
-from dpsql.sql.lower.interval_ends import (
-    build_interval_end,
-    build_quantile_interval_end,
-    get_interval_argument,
-)
 from dpsql.sql.lower.joins import build_filter
-from dpsql.sql.lower.key_dependent_columns import KeyDependentColumns
 from dpsql.sql.lower.node_kinds import is_table_function
 from dpsql.sql.lower.per_unit_selects import (
     DerivedGroupBy,
@@ -81,13 +59,24 @@ from dpsql.sql.lower.per_unit_selects import (
     lower_select_items,
 )
 from dpsql.sql.lower.public_groups import LoweredStatement
-from dpsql.sql.lower.public_left_joins import check_row_count, with_all_public_rows
+from dpsql.sql.lower.release_builder import ReleaseBuilder
 from dpsql.sql.lower.scope import Scope, to_named_source
+from dpsql.sql.lower.select_clauses import (
+    is_output,
+    list_order_items,
+    lower_grouping_set,
+    lower_having,
+    lower_limit_or_offset,
+    lower_order_by,
+    lower_order_item,
+    lower_outputs,
+    lower_qualify,
+)
+from dpsql.sql.lower.star_expansion import list_select_items
 from dpsql.sql.lower.statement_context import StatementContext, check_statement_size
 from dpsql.sql.lower.table_functions import lower_table_function
-from dpsql.sql.lower.unit_checks import check_hidden_groups, check_unit, refuse_units
-from dpsql.sql.lower.unknown_syntax import suggest_statistic
-from dpsql.sql.parse.interval_calls import find_interval_end, has_interval_calls
+from dpsql.sql.lower.unit_checks import check_hidden_groups, check_unit
+from dpsql.sql.parse.interval_calls import has_interval_calls
 from dpsql.sql.parse.parse import Statement
 from dpsql.sql.parse.rejection import CLAUSE_HINTS
 from dpsql.sql.parse.rejection import QueryText as Text
@@ -203,7 +192,7 @@ def _lower_select(
     def lower_release() -> OuterQuery:
         if sets is not None:
             return _lower_grouping_sets(scope, node, relation, sets)
-        return _ReleaseBuilder(scope, node, relation).lower_query()
+        return ReleaseBuilder(scope, node, relation).lower_query()
 
     if sets is not None:
         within = (
@@ -226,17 +215,17 @@ def _lower_sets_within_units(
     every = [key for keys in sets for key in keys]
     for keys in sets:
         trial = DerivedGroupBy(scope, node, relation, alias=scope.context.allocate_alias(node))
-        trial.add_group_keys(keys, trial.list_items())
+        trial.group_by.add_items(keys, list_select_items(scope, node))
         if not has_unit_key(trial.keys, relation):
             return None
     together: Source | None = None
     for keys in sets:
         groups = DerivedGroupBy(scope, node, relation, alias=scope.context.allocate_alias(node))
-        items = groups.list_items()
-        groups.add_group_keys(keys, items)
-        groups.exclude_keys(every, items)
-        outputs, having = groups.lower_outputs(items), groups.lower_having()
-        if groups.lower_qualify() is not None or any(has_window(expr) for _, expr in outputs):
+        items = list_select_items(scope, node)
+        groups.group_by.add_items(keys, items)
+        groups.group_by.exclude_items(every, items)
+        outputs, having = lower_outputs(groups, items), lower_having(groups)
+        if lower_qualify(groups) is not None or any(has_window(expr) for _, expr in outputs):
             scope.source.refuse(node, "private_window", *_OVER_SETS)
         rows: Relation = groups.build_group_by()
         rows = rows if having is None else build_filter(rows, [having])
@@ -256,7 +245,7 @@ def _lower_sets_within_units(
     if together is None or isinstance(together, Scan):
         raise TypeError("there must be a grouping set, whose groups are derived")
     every_column = tuple(Output(column.name, column) for column in together.columns)
-    page = groups.lower_limit_or_offset("limit"), groups.lower_limit_or_offset("offset") or 0
+    page = lower_limit_or_offset(groups, "limit"), lower_limit_or_offset(groups, "offset") or 0
     return SelectItems(together, every_column, (), *page, has_distinct(scope, node), None)
 
 
@@ -269,7 +258,7 @@ def _lower_grouping_sets(scope: Scope, node: exp.Select, relation: Relation, set
     besides: tuple[Order, ...] = ()
     asks = False
     for keys in sets:
-        outer = _make_grouping(scope, node, relation).lower_grouping_set(keys, every)
+        outer = lower_grouping_set(_make_grouping(scope, node, relation), keys, every)
         names = [output.name for output in outer.outputs]
         context.check_outputs(node, outer.outputs)
         besides, asks = outer.order, outer.qualify is not None
@@ -294,12 +283,12 @@ def _lower_grouping_sets(scope: Scope, node: exp.Select, relation: Relation, set
         Scope(context, tables={normalize_name(together.alias): to_named_source(together)}), node, together
     )
     paging.aliases |= {normalize_name(output.name): output.expr for output in outputs}
-    limit, offset = paging.lower_limit_or_offset("limit"), paging.lower_limit_or_offset("offset") or 0
+    limit, offset = lower_limit_or_offset(paging, "limit"), lower_limit_or_offset(paging, "offset") or 0
     distinct = has_distinct(scope, node)
     hidden = iter(replace(item, expr=expr) for item, expr in zip(besides, exprs[len(names) :], strict=False))
     order = tuple(
-        paging.lower_order_item(outputs, item) if paging.is_output(outputs, item) else next(hidden)
-        for item in paging.list_order_items(len(outputs))
+        lower_order_item(paging, outputs, item) if is_output(paging, outputs, item) else next(hidden)
+        for item in list_order_items(paging, len(outputs))
     )
     return OuterQuery(together, outputs, None, order, limit, offset, distinct, qualify)
 
@@ -307,7 +296,7 @@ def _lower_grouping_sets(scope: Scope, node: exp.Select, relation: Relation, set
 def _make_grouping(scope: Scope, node: exp.Select, relation: Relation) -> Grouping:
     """Build the groups of private rows, which are released, or of public ones."""
     if is_private(relation):
-        return _ReleaseBuilder(scope, node, relation)
+        return ReleaseBuilder(scope, node, relation)
     return DerivedGroupBy(scope, node, relation, alias=scope.context.allocate_alias(node))
 
 
@@ -315,7 +304,7 @@ def _lower_correlated_select(scope: Scope, node: exp.Select) -> Expr | None:
     def lower_release(
         inner: Scope, query: exp.Select, relation: Relation, keys: Sequence[Expr]
     ) -> OuterQuery:
-        return _ReleaseBuilder(inner, query, relation, keys=list(keys), is_correlated=True).lower_query()
+        return ReleaseBuilder(inner, query, relation, keys, is_correlated=True).lower_query()
 
     return lower_correlated_subquery(scope, node, lower_release)
 
@@ -327,7 +316,7 @@ def _lower_set_query(context: StatementContext, node: exp.SetOperation) -> Outer
     if is_private(operation):
         paging, outputs = _prepare_paging(context, node, operation)
         empty = (
-            build_empty_query(context, node, outputs) if paging.lower_limit_or_offset("limit") == 0 else None
+            build_empty_query(context, node, outputs) if lower_limit_or_offset(paging, "limit") == 0 else None
         )
         return empty or _refuse_rows(context, node)
     return _build_paged_query(context, node, operation)
@@ -339,9 +328,9 @@ def _lower_paged_source(context: StatementContext, node: exp.SetOperation, alias
     if not is_private(operation):
         return to_public_subquery(_build_paged_query(context, node, operation), alias)
     paging, outputs = _prepare_paging(context, node, operation)
-    if paging.lower_limit_or_offset("limit") is not None or paging.lower_limit_or_offset("offset"):
+    if lower_limit_or_offset(paging, "limit") is not None or lower_limit_or_offset(paging, "offset"):
         _refuse_rows(context, node)
-    paging.lower_order_by(outputs)
+    lower_order_by(paging, outputs)
     return replace(
         operation, alias=alias, columns=tuple(replace(column, source=alias) for column in operation.columns)
     )
@@ -361,8 +350,8 @@ def _build_paged_query(
 ) -> OuterQuery:
     """Build the rows of a set operation with its ORDER BY, LIMIT and OFFSET."""
     paging, outputs = _prepare_paging(context, node, operation)
-    limit, offset = paging.lower_limit_or_offset("limit"), paging.lower_limit_or_offset("offset") or 0
-    return OuterQuery(operation, outputs, None, paging.lower_order_by(outputs), limit, offset)
+    limit, offset = lower_limit_or_offset(paging, "limit"), lower_limit_or_offset(paging, "offset") or 0
+    return OuterQuery(operation, outputs, None, lower_order_by(paging, outputs), limit, offset)
 
 
 def _prepare_paging(
@@ -375,12 +364,6 @@ def _prepare_paging(
     return paging, outputs
 
 
-def _find_statistic_digits(entry: Aggregate, argument: Expr | None) -> tuple[int, int] | None:
-    """Find the digits of an aggregate of DECIMAL values that is a DECIMAL in the engine."""
-    held = None if argument is None or not entry.keeps_scale else find_decimal_digits(argument)
-    return held if held is None or entry.within_argument else (MOST_DIGITS, held[1])
-
-
 def _check_clauses(text: Text, node: exp.Expr, allowed: Iterable[str]) -> None:
     for name, value in node.args.items():
         if value and name not in allowed:
@@ -390,191 +373,3 @@ def _check_clauses(text: Text, node: exp.Expr, allowed: Iterable[str]) -> None:
                 f"{text.describe_clause(node, name, value)} is not supported",
                 CLAUSE_HINTS.get(name),
             )
-
-
-@dataclass(slots=True)
-class _ReleaseBuilder(Grouping):
-    """The outermost SELECT, on its way over the release boundary."""
-
-    aggregations: list[Aggregation] = field(default_factory=list)
-    separate_values: list[Expr] = field(default_factory=list)
-    dependent_columns: KeyDependentColumns | None = None
-    is_correlated: bool = False
-
-    def lower_query(self) -> OuterQuery:
-        """Lower the release and its post-processing."""
-        if self.scope.pending_joins is None:  # else there are sources of keys that are known already
-            self.scope.pending_joins = []
-        items = self.list_items()
-        distinct = has_distinct(self.scope, self.select)
-        self.resolve_group_by(items)
-        if (
-            distinct
-            and not self.select.args.get("group")
-            and not any(has_aggregate(node) for _, node in items)
-        ):
-            # Distinct rows are groups without aggregates.
-            distinct = False
-            # Next to other columns, a constant makes no further distinct rows.
-            varying = [node for _, node in items if not self.is_constant_key(node)]
-            for node in varying or (node for _, node in items):
-                self.add_group_key(node, node)
-        outputs = [Output(name, expr) for name, expr in self.lower_outputs(items)]
-        having, qualify = self.lower_having(), self.lower_qualify()
-        if self.is_one_group:
-            having = self._with_rows_alone(having)
-        order = self.lower_order_by(outputs)
-        limit, offset = self.lower_limit_or_offset("limit"), self.lower_limit_or_offset("offset") or 0
-        source: Release | Relation
-        if self.separate_values and not self.aggregations and not self.keys:
-            source = self.scope.tables[self.scope.add_single_row(self.select)].relation
-        else:
-            source = self._build_release()
-        return self._join_public_rows(
-            OuterQuery(source, tuple(outputs), having, order, limit, offset, distinct, qualify)
-        )
-
-    def _with_rows_alone(self, having: Expr | None) -> Expr:
-        """Return the condition that the one group of all rows is not empty: DuckDB has no such group without rows."""
-        there = has_counted_rows(self, self.select)
-        if there is None:
-            self.source.refuse(
-                self.select.args["group"],
-                "constant",
-                "a constant can be the only group key beside COUNT(*) alone",
-                "add COUNT(*), or leave out GROUP BY",
-            )
-        return there if having is None else self.scope.scalars.build_call(self.select, "and", there, having)
-
-    @property
-    def is_public_output(self) -> bool:
-        """Whether its output is released, which it is."""
-        return True
-
-    def _build_release(self) -> Release:
-        if not self.aggregations and not self.keys:
-            self.source.refuse(
-                self.select,
-                "no_aggregate",
-                "the query would release single rows, which belong to privacy units",
-                "aggregate them: SELECT COUNT(*), AVG(…) … GROUP BY …",
-            )
-        keys = tuple(Key(f"k{index}", expr) for index, expr in enumerate(self.keys))
-        rows = self.apply_pending_joins()
-        if self.aggregations and find_distinct_rows(rows) is not None:
-            rows = build_all_rows(self.scope.context, self.select, rows)
-        release = Release(rows, keys, tuple(self.aggregations), self.scope.context.max_groups)
-        return with_all_public_rows(self.scope, self.select, release)
-
-    def build_outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
-        """Build the release with these outputs."""
-        return self._join_public_rows(OuterQuery(self._build_release(), outputs, having))
-
-    def _join_public_rows(self, outer: OuterQuery) -> OuterQuery:
-        """Return the query with the public rows that it reads for each group joined to the release."""
-        return outer if self.dependent_columns is None else self.dependent_columns.join_lookups(outer)
-
-    def find_determined_value(self, argument: exp.Expr) -> Expr | None:
-        """Return the value of an expression in all rows of a group, if the keys determine it; None also for a node that is no expression."""
-        if (
-            not self.keys
-            or self.is_correlated
-            or argument.find(exp.Query, exp.AggFunc, exp.Distinct, exp.Window)
-        ):
-            return None
-        expr = self.scope.scalars.lower(argument)
-        if not any(iterate_columns(expr)):
-            return None
-        if self.dependent_columns is None:
-            known: dict[Expr, Expr] = {key: self.get_key_column(index) for index, key in enumerate(self.keys)}
-            self.dependent_columns = KeyDependentColumns.from_keys(
-                self.scope.context, self.select, self.input, known
-            )
-        return self.dependent_columns.find_value(expr)
-
-    def lower_aggregate_of_key(self, node: exp.Expr, key: Expr) -> Expr:
-        """Return MIN and the like of a group key, which is the key, but NULL if a COUNT(*) of the same SELECT shows an empty group."""
-        return guard_by_count(self, node, key)
-
-    def get_key_column(self, index: int) -> ReleasedColumn:
-        """Return a key of the released table."""
-        key = self.keys[index]
-        return ReleasedColumn(f"k{index}", key.type, decimal=find_decimal_digits(key), float32=is_float(key))
-
-    def check_key(self, node: exp.Expr, expr: Expr) -> None:
-        """Refuse the unit's id, whose groups would all be too small to release, and expressions that are always NULL."""
-        if expr.type is Type.NULL:
-            self.source.refuse(node, "constant", "NULL cannot be a group key", "leave it out of GROUP BY")
-        if find_injective_identity(expr, self.input) == UNIT_IDENTITY:
-            refuse_units(self.source, node, expr, self.input)
-
-    def lower_aggregate(self, node: exp.AggFunc) -> Expr:
-        """Lower an aggregate to a column of the released table, or to an expression over several."""
-        expr, separate = lower_aggregate_across(self, node)
-        if separate:
-            self.separate_values.append(expr)
-        return expr
-
-    def add_statistic(
-        self, node: exp.AggFunc, function: str, argument: Expr | None, rank: Fraction | None = None
-    ) -> ReleasedColumn:
-        """Return a column of the released table that holds a statistic."""
-        source = find_distinct_rows(self.input)
-        if source is not None and (function != "count_distinct" or has_side_comparison(source)):
-            refuse_values(self.source, node, source)
-        return self._add_statistic(node, function, argument, rank)
-
-    def _add_statistic(
-        self, node: exp.AggFunc, function: str, argument: Expr | None, rank: Fraction | None = None
-    ) -> ReleasedColumn:
-        if function == "count_rows":
-            check_row_count(self.scope, node)
-        entry = AGGREGATES[function]
-        result = entry.result_type(None if argument is None else argument.type)
-        if result is None:
-            self.source.refuse(
-                node,
-                "type",
-                f"{entry.signature} does not take {argument.type if argument else 'nothing'}",
-                None if argument is None else suggest_statistic(node, entry.signature, argument.type),
-            )
-        for known in self.aggregations:
-            if (known.function, known.argument, known.rank, known.interval_end) == (
-                function,
-                argument,
-                rank,
-                0,
-            ):
-                return ReleasedColumn(known.name, known.type, decimal=_find_statistic_digits(entry, argument))
-        name = f"a{len(self.aggregations)}"
-        self.aggregations.append(Aggregation(name, function, argument, result, rank))
-        return ReleasedColumn(name, result, decimal=_find_statistic_digits(entry, argument))
-
-    def add_count(self, node: exp.AggFunc, function: str, argument: Expr | None) -> Expr:
-        """Return COUNT(*) or COUNT(x); distinct rows across units are counted by their values."""
-        source = find_distinct_rows(self.input)
-        if source is None:
-            return self.add_statistic(node, function, argument)
-        return count_distinct_rows(
-            self.scope, node, source, argument, lambda value: self._add_distinct_count(node, value)
-        )
-
-    def _add_distinct_count(self, node: exp.AggFunc, value: Expr) -> Expr:
-        return self._add_statistic(node, "count_distinct", value)
-
-    def lower_interval_end(self, node: exp.Expr) -> Expr | None:
-        """Return the end of the interval of an aggregate of the released table, a factor and a shift aside."""
-        asked, known = get_interval_argument(self.source, node), len(self.aggregations)
-        name = self.find_unqualified_name(asked)
-        # An alias takes precedence over a column here: a private column has no interval.
-        expr = self.aliases.get(name) if name is not None else None
-        if isinstance(asked, exp.AggFunc):
-            expr = self.lower_aggregate(asked)
-        elif expr is None and (type(asked) is exp.Filter or has_aggregate(asked)):
-            expr = self.group_scalars.lower(asked)
-        if expr is None:
-            return None
-        which = find_interval_end(node) or ""
-        return build_quantile_interval_end(expr, which, self.aggregations, known) or build_interval_end(
-            expr, which, self.aggregations
-        )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,6 +38,7 @@ from dpsql.sql.parse.rejection import (
     refuse_query,
     refuse_token,
 )
+from dpsql.sql.parse.scanner import find_explain_end
 from dpsql.sql.parse.tokens import (
     blank_sample_units,
     is_parameter_start,
@@ -68,8 +68,6 @@ SHORT = 2_000
 _T = TypeVar("_T")
 _Query = exp.Select | exp.SetOperation
 _LOGGER = logging.getLogger("sqlglot")
-_EXPLAIN = re.compile(r"(?:\s+|--[^\n]*\n|/\*.*?\*/)*+EXPLAIN\b", re.IGNORECASE | re.DOTALL)
-"""Possessive: a match for one comment is never retried as two, which would double the work."""
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
 _DOUBLE = {TokenType.NOT, TokenType.ANY, TokenType.SOME, TokenType.INTERVAL}
@@ -181,8 +179,8 @@ def _tokenize_query(text: str, dialect: Dialect) -> _TokenizedQuery:
 
 def strip_explain(text: str) -> tuple[bool, str]:
     """Return whether a text begins with EXPLAIN, and the text with that word blanked, so that positions stay the same."""
-    explain = _EXPLAIN.match(text)
-    return (False, text) if explain is None else (True, " " * explain.end() + text[explain.end() :])
+    end = find_explain_end(text)
+    return (False, text) if end is None else (True, " " * end + text[end:])
 
 
 def _parse_duckdb(text: str, *, numbered: bool = False) -> Statement:
@@ -315,10 +313,9 @@ def _check_tokens(source: QueryText, tokens: Sequence[Token]) -> None:
             position=source.locate_offset(tokens[0].start),
             text=source.text,
         )
-    for place, (token, following) in enumerate(itertools.pairwise(tokens)):
-        before = tokens[place - 1].token_type if place else None
+    for place, following in enumerate(tokens[1:]):
         if not _is_table_alias(tokens, place):
-            _check_token_pair(source, before, token, following)
+            _check_token_pair(source, tokens, place)
         if following.token_type is TokenType.STRING and _needs_table_next(
             tokens[max(place - 2, 0) : place + 1]
         ):
@@ -370,18 +367,19 @@ def _check_joins(tokens: Sequence[Token]) -> None:
         before = kind
 
 
-def _check_token_pair(source: QueryText, before: TokenType | None, token: Token, following: Token) -> None:
+def _check_token_pair(source: QueryText, tokens: Sequence[Token], place: int) -> None:
     """Refuse pairs of words that the parser reads differently from the engine.
 
     A bracket after a comma, a parenthesis or ARRAY begins a list, and one before a text takes a field of a STRUCT; elsewhere it
     would take a part of a value.
     """
-    kind = token.token_type
+    token, following = tokens[place], tokens[place + 1]
+    before, kind = tokens[place - 1].token_type if place else None, token.token_type
     listed = kind is TokenType.L_BRACKET and before in (TokenType.COMMA, TokenType.L_PAREN, TokenType.ARRAY)
     field = kind is TokenType.L_BRACKET and before in _VALUES and following.token_type is TokenType.STRING
     if (kind is TokenType.NOT and token.text == "!") or (kind in _BRACKETS and not listed and not field):
         if kind is TokenType.L_BRACKET and before in _VALUES:
-            refuse_brackets(source, token.start)
+            refuse_brackets(source, tokens, place)
         refuse_token(source, token, "syntax", f"{token.text} has no meaning here")
     if following.token_type is TokenType.L_PAREN and kind is TokenType.IDENTIFIER:
         refuse_token(

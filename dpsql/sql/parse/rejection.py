@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel
-from sqlglot.tokenizer_core import Token
+from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Position, QueryRejected
 
@@ -71,10 +71,12 @@ STATEMENTS: Mapping[str, str] = {
     "VALUES": "write SELECT * FROM (VALUES (1), (2)) AS t(x)",
 }
 """What to write for a statement that begins so and changes nothing."""
-_NAME_BEFORE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*\s*$")
-"""A name at the end of a text, with those before it."""
-_PART = re.compile(r"\[\s{0,9}(?P<first>-?\d{1,9})?\s{0,9}(?P<colon>:)?\s{0,9}(?P<last>-?\d{1,9})?\s{0,9}\]")
-"""Brackets with a place, or with the first and the last."""
+_PLAIN_NAME = re.compile(r"[^\W\d]\w*")
+_PART = re.compile(r"\[ (?P<first>(?:- )?\d{1,9} )?(?:(?P<colon>: )(?P<last>(?:- )?\d{1,9} )?)?\]")
+"""The words of brackets with a place, or with the first and the last."""
+_QUOTED = {TokenType.IDENTIFIER, TokenType.STRING}
+_MOST_PART_WORDS = 7
+"""The most words of such brackets."""
 _NEAR = 100
 """How many characters before a place are searched: a search that may begin anywhere takes the square of its text."""
 _CALLED = re.compile(r"(\w+)\s*\(\s*(?:DISTINCT\s+)?$", re.IGNORECASE)
@@ -187,27 +189,50 @@ def format_sql(node: exp.Expr, dialect: str = "duckdb") -> str:
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
-def refuse_brackets(source: QueryText, offset: int) -> NoReturn:
-    """Refuse `s[1]` and `s[1:3]`, whose bracket stands at an offset, with the function that takes a part of a text."""
-    named = _NAME_BEFORE.search(source.text[max(0, offset - _NEAR) : offset])
-    taken = _PART.match(source.text, offset)
-    text = named[0].strip() if named is not None else "s"
-    raise QueryRejected(
-        f"brackets after a value are not supported: {'…' if named is None else text}{taken[0]}"
-        if taken is not None
-        else "brackets after a value are not supported",
-        code="syntax",
-        hint=f"a part of a text is {_rewrite_part(text, taken)}; elements of a list are rows: FROM t, UNNEST(t.list) AS u(x)",
-        position=source.locate_offset(offset),
-        text=source.text,
+def refuse_brackets(source: QueryText, tokens: Sequence[Token], place: int) -> NoReturn:
+    """Refuse `s[1]` and `s[1:3]`, whose bracket is a word of the text, with the function that takes a part of a text."""
+    name, part = _read_name_before(tokens, place), _read_part(tokens, place)
+    refuse_token(
+        source,
+        tokens[place],
+        "syntax",
+        "brackets after a value are not supported"
+        + ("" if part is None else f": {name or '…'}[{''.join(part)}]"),
+        f"a part of a text is {_rewrite_part(name or 's', part)}; elements of a list are rows: FROM t, UNNEST(t.list) AS u(x)",
     )
 
 
-def _rewrite_part(text: str, taken: re.Match[str] | None) -> str:
-    """The call that takes the part of a text which brackets name, as far as they hold constants."""
-    if taken is None:
+def _read_name_before(tokens: Sequence[Token], place: int) -> str | None:
+    """Return the name without quotes that ends before a word of the text, with those before its dots; None for a long one."""
+    names, length = list[str](), 0
+    while place > 0 and length <= _NEAR and _is_plain_name(tokens[place - 1]):
+        names.append(tokens[place - 1].text)
+        length += len(names[-1]) + 1
+        if place < 2 or tokens[place - 2].token_type is not TokenType.DOT:
+            break
+        place -= 2
+    return ".".join(reversed(names)) if names and length <= _NEAR else None
+
+
+def _is_plain_name(token: Token) -> bool:
+    return token.token_type not in _QUOTED and _PLAIN_NAME.fullmatch(token.text) is not None
+
+
+def _read_part(tokens: Sequence[Token], place: int) -> tuple[str, str, str] | None:
+    """Return the first place, the colon and the last place in brackets, each "" where it is missing; None for all others."""
+    words = " ".join(token.text[:_NEAR] for token in tokens[place : place + _MOST_PART_WORDS])
+    found = _PART.match(words)
+    if found is None:
+        return None
+    first, colon, last = ((found[name] or "").replace(" ", "") for name in ("first", "colon", "last"))
+    return first, colon, last
+
+
+def _rewrite_part(text: str, part: tuple[str, str, str] | None) -> str:
+    """Return the call that takes the part of a text which brackets name, as far as they hold constants."""
+    if part is None:
         return f"SUBSTRING({text}, start, length)"
-    first, colon, last = (taken[name] or "" for name in ("first", "colon", "last"))
+    first, colon, last = part
     if not colon:
         if first == "-1":
             return f"RIGHT({text}, 1)"

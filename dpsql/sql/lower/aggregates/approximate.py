@@ -25,11 +25,11 @@ def _rewrite_as_count(over: GroupedRows, node: exp.AggFunc) -> exp.Count:
     return exp.Count(this=exp.Distinct(expressions=[argument.copy()]), big_int=True)
 
 
-def _lower_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
+def _lower_approximate_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
     return lower_count_across(over, _rewrite_as_count(over, node))
 
 
-def _lower_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
+def _lower_approximate_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
     return lower_count_within(over, _rewrite_as_count(over, node))
 
 
@@ -38,8 +38,8 @@ APPROX_COUNT_DISTINCT = AggregateCall(
     nodes=(exp.ApproxDistinct,),
     signature="APPROX_COUNT_DISTINCT(x)",
     says="As COUNT(DISTINCT x).",
-    across=_lower_across,
-    within=_lower_within,
+    across=_lower_approximate_across,
+    within=_lower_approximate_within,
     filters=False,
     accepted=(
         "SELECT plan, APPROX_COUNT_DISTINCT(patient_id) FROM visits GROUP BY plan",

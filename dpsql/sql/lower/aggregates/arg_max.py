@@ -112,7 +112,7 @@ def _find_read_release(
     return trace.release, key, score
 
 
-def _lower_within(over: ExactGroups, node: exp.AggFunc, function: str) -> Expr:
+def _lower_arg_aggregate(over: ExactGroups, node: exp.AggFunc, function: str) -> Expr:
     """Return the x of one of the rows; a list of several, as in DuckDB, is refused."""
     text, signature = over.source, WITHIN[function].signature
     if node.args.get("count") is not None:
@@ -147,7 +147,7 @@ def _define_arg_aggregate(
             f"select the best group: SELECT {name}(k, s) FROM (SELECT k, SUM(x) AS s … GROUP BY k), "
             f"or SELECT k … GROUP BY k ORDER BY SUM(x) {order} LIMIT 1",
         ),
-        within=partial(_lower_within, function=name.lower()),
+        within=partial(_lower_arg_aggregate, function=name.lower()),
         accepted=(
             f"SELECT p, COUNT(*) FROM (SELECT {name}(plan, cost) AS p FROM visits GROUP BY patient_id) GROUP BY p",
             f"SELECT {by}(plan, n) FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan)",

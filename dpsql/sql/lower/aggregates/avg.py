@@ -25,15 +25,15 @@ from dpsql.sql.lower.aggregates.base import (
     lower_single_argument,
 )
 
-_SIGNATURE = "AVG(x)"
+_AVG_SIGNATURE = "AVG(x)"
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  (SQL timestamps have no zone)
 
 
-def _lower_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
+def _lower_mean_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
     values = find_distinct_argument(over, node)
     if values is not None:
         return _lower_distinct_mean(over, node, values)
-    argument = lower_single_argument(over, node, _SIGNATURE)
+    argument = lower_single_argument(over, node, _AVG_SIGNATURE)
     if argument.type.temporal:
         return _lower_mean_moment(over, node, argument)
     return over.add_statistic(node, "avg", argument)
@@ -51,11 +51,11 @@ def _lower_distinct_mean(over: ReleasedGroups, node: exp.AggFunc, value: Expr) -
     return call(node, "case", there, found, Literal(None, Type.NULL))
 
 
-def _lower_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
+def _lower_mean_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
     values = find_distinct_argument(over, node)
     if values is not None:
         return over.add_exact_aggregate(node, "avg_distinct", values)
-    return over.add_exact_aggregate(node, "avg", lower_single_argument(over, node, _SIGNATURE))
+    return over.add_exact_aggregate(node, "avg", lower_single_argument(over, node, _AVG_SIGNATURE))
 
 
 def _lower_mean_moment(over: ReleasedGroups, node: exp.AggFunc, argument: Expr) -> Expr:
@@ -76,10 +76,10 @@ def _lower_mean_moment(over: ReleasedGroups, node: exp.AggFunc, argument: Expr) 
 AVG = AggregateCall(
     forms=(CallForm("TOTAL", ("AVG", "MEAN", "FAVG")),),
     nodes=(exp.Avg,),
-    signature=_SIGNATURE,
+    signature=_AVG_SIGNATURE,
     says="The mean of x, which needs bounds; of dates and timestamps a timestamp.",
-    across=_lower_across,
-    within=_lower_within,
+    across=_lower_mean_across,
+    within=_lower_mean_within,
     distinct=True,
     window=True,
     accepted=(

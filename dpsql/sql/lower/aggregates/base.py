@@ -7,7 +7,7 @@ that is a formula over statistics that there are needs no entry there; one that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
@@ -28,7 +28,11 @@ class GroupedRows(Protocol):
     scope: Scope
     select: exp.Select | exp.SetOperation
     input: Relation
-    keys: list[Expr]
+
+    @property
+    def keys(self) -> Sequence[Expr]:
+        """The group keys."""
+        ...
 
     @property
     def source(self) -> QueryText:

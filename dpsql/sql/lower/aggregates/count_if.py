@@ -29,11 +29,11 @@ def build_one_or_zero(text: QueryText, node: exp.AggFunc) -> exp.Expr:
     return exp.Case(ifs=[exp.If(this=known, true=exp.Literal.number(value)) for known, value in chosen])
 
 
-def _lower_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
+def _lower_count_if_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
     return over.add_count(node, "count", over.lower_argument(build_counted_value(over.source, node)))
 
 
-def _lower_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
+def _lower_count_if_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
     """Lower COUNT_IF, which is NULL if the condition is known in no row, as in DuckDB."""
     return over.add_exact_aggregate(node, "sum", over.lower_argument(build_one_or_zero(over.source, node)))
 
@@ -43,8 +43,8 @@ COUNT_IF = AggregateCall(
     nodes=(exp.CountIf,),
     signature="COUNT_IF(condition)",
     says="The number of rows where the condition is true.",
-    across=_lower_across,
-    within=_lower_within,
+    across=_lower_count_if_across,
+    within=_lower_count_if_within,
     filters=False,
     accepted=(
         "SELECT plan, COUNT_IF(age > 40) FROM visits GROUP BY plan",

@@ -22,19 +22,19 @@ from dpsql.sql.lower.aggregates.base import (
 )
 from dpsql.sql.parse.dialect import ADDED_NODES
 
-_SIGNATURE = "GEOMEAN(x)"
+_GEOMEAN_SIGNATURE = "GEOMEAN(x)"
 
 
-def _lower_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
-    argument = lower_single_argument(over, node, _SIGNATURE)
+def _lower_geomean_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
+    argument = lower_single_argument(over, node, _GEOMEAN_SIGNATURE)
     if not argument.type.numeric:
-        over.source.refuse(node, "type", f"{_SIGNATURE} takes a number, not {argument.type}")
+        over.source.refuse(node, "type", f"{_GEOMEAN_SIGNATURE} takes a number, not {argument.type}")
     around = derive_interval(argument, derive_known_intervals(over.input))
     if around.low is None or around.low <= 0:
         over.source.refuse(
             node,
             "unbounded",
-            f"{_SIGNATURE} needs x > 0, and this expression can be anything in {around}",
+            f"{_GEOMEAN_SIGNATURE} needs x > 0, and this expression can be anything in {around}",
             "set a minimum: GEOMEAN(GREATEST(x, 1)), or WHERE x >= 1",
         )
     scalars = over.scope.scalars
@@ -52,9 +52,9 @@ def _lower_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
 GEOMEAN = AggregateCall(
     forms=(CallForm("UNFILTERED", ("GEOMEAN", "GEOMETRIC_MEAN"), "({x} + 1)"),),
     nodes=(ADDED_NODES["GEOMEAN"], ADDED_NODES["GEOMETRIC_MEAN"]),
-    signature=_SIGNATURE,
+    signature=_GEOMEAN_SIGNATURE,
     says="The geometric mean, EXP(AVG(LN(x))), of x > 0; x needs bounds.",
-    across=_lower_across,
+    across=_lower_geomean_across,
     within=refuses(
         "released_only",
         "{name} is only supported across privacy units",

@@ -38,6 +38,7 @@ from dpsql.sql.lower.constants import parse_moment
 from dpsql.sql.lower.joins import build_filter
 from dpsql.sql.lower.public_groups import PublicValuesRequirement
 from dpsql.sql.parse.dialect import ADDED_NODES
+from dpsql.sql.parse.rejection import QueryText
 
 MOST_BINS = 300
 MOST_CELLS = 10_000
@@ -79,27 +80,16 @@ def lower_histogram(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
     Its groups must be public, and its values where there are no bins. The map is written when they are known.
     Raises QueryRejected for bins that are no increasing constants of the argument's type.
     """
-    text, scalars = over.source, over.scope.scalars
-    argument, bins = text.take_arguments(node, "this", "expression")
-    if argument is None:
-        text.refuse(node, "syntax", "HISTOGRAM(x, [b1, b2, …]): x is missing")
-    if type(argument) is exp.Distinct:
-        text.refuse(node, "distinct", "HISTOGRAM(DISTINCT …) is not supported")
-    if argument.find(exp.Query):
-        text.refuse(
-            argument, "subquery", "HISTOGRAM takes one column or expression, without a subquery", _COUNTED
-        )
+    text = over.source
+    argument, bins = _take_arguments(text, node)
     value = over.lower_argument(argument)
     _check_keys(over, node)
-    there = scalars.build_call(argument, "not", scalars.build_call(argument, "is_null", value))
-    if value.type is Type.DOUBLE:
-        finite = scalars.build_call(argument, "not", scalars.build_call(argument, "isnan", value))
-        there = scalars.build_call(argument, "and", there, finite)
     ends = None if bins is None else [*_iterate_bin_ends(over, node, bins, value)]
     by = (*over.keys, value if ends is None else _build_bin_end(over, node, value, ends))
     keys = tuple(Key(f"k{index}", expr) for index, expr in enumerate(by))
     rows = Aggregation("a0", "count_rows", None, Type.INTEGER)
-    release = Release(build_filter(over.input, [there]), keys, (rows,), over.scope.context.max_groups)
+    rows_with_value = build_filter(over.input, [_build_presence(over, argument, value)])
+    release = Release(rows_with_value, keys, (rows,), over.scope.context.max_groups)
 
     grouped = len(keys) > 1
 
@@ -137,6 +127,30 @@ def lower_histogram(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
     placeholder = Scalar(OuterQuery(release, (counts,)), Type.LIST)
     over.scope.context.requirements.append(PublicValuesRequirement(release, refuse, placeholder, build_map))
     return placeholder
+
+
+def _take_arguments(text: QueryText, node: exp.AggFunc) -> tuple[exp.Expr, exp.Expr | None]:
+    """Return the argument of a HISTOGRAM and its list of bins, if there is one."""
+    argument, bins = text.take_arguments(node, "this", "expression")
+    if argument is None:
+        text.refuse(node, "syntax", "HISTOGRAM(x, [b1, b2, …]): x is missing")
+    if type(argument) is exp.Distinct:
+        text.refuse(node, "distinct", "HISTOGRAM(DISTINCT …) is not supported")
+    if argument.find(exp.Query):
+        text.refuse(
+            argument, "subquery", "HISTOGRAM takes one column or expression, without a subquery", _COUNTED
+        )
+    return argument, bins
+
+
+def _build_presence(over: ReleasedGroups, node: exp.Expr, value: Expr) -> Expr:
+    """Return the condition that a row has a value that is counted: neither NULL nor NaN."""
+    scalars = over.scope.scalars
+    there = scalars.build_call(node, "not", scalars.build_call(node, "is_null", value))
+    if value.type is not Type.DOUBLE:
+        return there
+    finite = scalars.build_call(node, "not", scalars.build_call(node, "isnan", value))
+    return scalars.build_call(node, "and", there, finite)
 
 
 def _check_keys(over: ReleasedGroups, node: exp.Expr) -> None:

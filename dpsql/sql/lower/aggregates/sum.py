@@ -15,13 +15,13 @@ from dpsql.sql.lower.aggregates.base import (
     lower_single_argument,
 )
 
-_SIGNATURE = "SUM(x)"
+_SUM_SIGNATURE = "SUM(x)"
 
 
 def _lower_summed_argument(over: GroupedRows, node: exp.AggFunc) -> tuple[str, Expr]:
     """Return the statistic and the summed expression, with truth values as 1 and 0, as in DuckDB."""
     values = find_distinct_argument(over, node)
-    found = lower_single_argument(over, node, _SIGNATURE) if values is None else values
+    found = lower_single_argument(over, node, _SUM_SIGNATURE) if values is None else values
     found = (build_function_call("cast_bigint", found) or found) if found.type is Type.BOOLEAN else found
     return "sum" if values is None else "sum_distinct", found
 
@@ -29,7 +29,7 @@ def _lower_summed_argument(over: GroupedRows, node: exp.AggFunc) -> tuple[str, E
 SUM = AggregateCall(
     forms=(CallForm("TOTAL", ("SUM", "FSUM", "KAHAN_SUM", "SUMKAHAN")),),
     nodes=(exp.Sum,),
-    signature=_SIGNATURE,
+    signature=_SUM_SIGNATURE,
     says="The total of x, which needs bounds; with DISTINCT, of each distinct value once.",
     across=lambda over, node: over.add_statistic(node, *_lower_summed_argument(over, node)),
     within=lambda over, node: over.add_exact_aggregate(node, *_lower_summed_argument(over, node)),
