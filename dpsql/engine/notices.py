@@ -17,7 +17,7 @@ from dpsql.engine.accuracy_search import predict_noise_half_width
 from dpsql.engine.intervals.cells import RowProvenance, compute_intervals, find_released_ends
 from dpsql.engine.intervals.noise_laws import compute_allowances, find_clamp
 from dpsql.engine.postprocess.empty_groups import has_condition, has_value_count
-from dpsql.engine.prepare import PreparedQuery
+from dpsql.engine.query_run import QueryRun
 from dpsql.engine.released_table import ReleasedTable
 from dpsql.engine.statement_notices import (
     CONFIDENCE,
@@ -88,7 +88,7 @@ def list_statement_notices(outer: OuterQuery) -> tuple[str, ...]:
 
 
 def make_answer_notices(
-    prepared: PreparedQuery,
+    prepared: QueryRun,
     tables: Sequence[ReleasedTable],
     origins: RowProvenance | None,
     bounded_columns: Sequence[bool],
@@ -118,7 +118,7 @@ def make_answer_notices(
     )
 
 
-def _list_unbounded_columns(prepared: PreparedQuery, bounded: Sequence[bool]) -> tuple[int, ...]:
+def _list_unbounded_columns(prepared: QueryRun, bounded: Sequence[bool]) -> tuple[int, ...]:
     """Return the noisy columns that have no intervals, except for quantiles and ends of intervals.
 
     Booleans, texts and lists are among them: noise decides about `COUNT(*) > 100`, too.

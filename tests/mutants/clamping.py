@@ -151,7 +151,7 @@ FAULTS = (
     ),
     Fault(
         "noise-at-the-chosen-point-not-verified",
-        "dpsql.engine.release:_draw_noisy_groups",
+        "dpsql.engine.release.noisy_groups:_draw_noisy_groups",
         """plan = source.select_clamps(plan, unchosen, entropy)
 verify_plan(plan)""",
         "plan = source.select_clamps(plan, unchosen, entropy)",
@@ -632,7 +632,7 @@ verify_plan(plan)""",
     ),
     Fault(
         "sums-of-stages-without-what-has-no-clamp",
-        "dpsql.engine.prepare:_collect_unclamped_statistics",
+        "dpsql.engine.query_run:_collect_unclamped_statistics",
         "part.clamp is None or plan.clamps[part.clamp].chosen",
         "part.clamp is not None and plan.clamps[part.clamp].chosen",
         "statistics without a clamp are not read where others have one",
@@ -656,7 +656,7 @@ verify_plan(plan)""",
     ),
     Fault(
         "groups-of-another-key",
-        "dpsql.engine.release:_StagedSource.read_groups",
+        "dpsql.engine.release.noisy_groups:StagedSource.read_groups",
         'raise InternalError("two statements disagree about the groups", code="release")',
         "pass",
         "sums of other groups than the selected ones are taken for theirs",

@@ -149,14 +149,12 @@ FAULTS = (
     ),
     Fault(
         "kept-as-it-agrees",
-        "dpsql.engine.pipeline:Engine.answer_query.finish_answer",
+        "dpsql.engine.stored_answers:ReleaseStore.store_releases",
+        "new, values = [], released.known_values",
         """
-        self._store_releases(parts, tables, values, entries)
-        consistent_tables = above.load_consistent_tables(prepared, tables)
-        """,
-        """
-        consistent_tables = above.load_consistent_tables(prepared, tables)
-        self._store_releases(parts, consistent_tables, values, entries)
+        from dpsql.engine.postprocess.consistency import make_consistent
+        released = replace(released, released_tables=tuple(make_consistent(released.released_tables)))
+        new, values = [], released.known_values
         """,
         "adjusted cells are stored as released ones, and adjusted again",
         f"{_SEEN}::test_asked_again_it_is_the_same[zcdp]",

@@ -103,15 +103,15 @@ FAULTS = (
     ),
     Fault(
         "kept-after-it-is-seen",
-        "dpsql.engine.pipeline:Engine._answer_unchanged.finish_answer",
-        "self._store_releases(prepared.releases, [table], {}, entries)",
-        "",
+        "dpsql.engine.stages:draw_releases",
+        "engine.release_store.store_releases(running)",
+        "pass",
         "an answer that was paid for is charged again",
         f"{_REPLAYED}::test_the_same_is_answered_again_and_free",
     ),
     Fault(
         "replays-charged",
-        "dpsql.engine.prepare:PreparedRelease.event",
+        "dpsql.engine.query_run:PreparedRelease.event",
         """
         if self.replayed_release is not None:
             return None
@@ -233,9 +233,11 @@ FAULTS = (
     ),
     Fault(
         "failures-not-noted",
-        "dpsql.engine.pipeline:Engine.record_failure",
-        """if entries:
-    self.ledger.record_failure(tables, entries[0], analyst=self.analyst, query=prepared.query.sql, code=code)""",
+        "dpsql.engine.charging:record_failure",
+        """
+        if charged.entries:
+            engine.ledger.record_failure(tables, charged.entries[0], analyst=engine.analyst, query=charged.query.sql, code=code)
+        """,
         "pass",
         "a query that fails may be asked again and again",
         f"{_FAILURES}::test_a_table_is_locked_after_so_many_failures",

@@ -126,8 +126,8 @@ FAULTS = (
     ),
     Fault(
         "charged-without-being-bound",
-        "dpsql.engine.pipeline:Engine.charge_query",
-        "self.require_bindable(prepared)",
+        "dpsql.engine.charging:charge_query",
+        "require_bindable(engine, prepared)",
         "",
         "a query that the database cannot read is charged and never answered",
         f"{_SETTINGS}::test_what_cannot_be_bound_is_not_charged[DROP TABLE people]",

@@ -32,7 +32,7 @@ from dpsql.analysis.intervals import derive_interval
 from dpsql.backends.scratch_database import ScratchDatabase
 from dpsql.engine.intervals.noise_laws import compute_allowances
 from dpsql.engine.intervals.post_selection import PostSelection
-from dpsql.engine.release import draw_noise
+from dpsql.engine.release.noisy_groups import draw_noise
 from dpsql.engine.released_table import Components, ReleasedTable
 from dpsql.errors import OperationalError
 from dpsql.plan.aggregates import AGGREGATES, Moment

@@ -10,6 +10,7 @@ from clinic import POLICY, database
 import dpsql
 from dpsql.api.connection import Connection
 from dpsql.engine.replay.stored_release import Fingerprint, FingerprintRules
+from dpsql.engine.replays import plan_and_match
 from dpsql.plan.equality import compute_equality_text
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.policy import load
@@ -70,7 +71,7 @@ def clinic() -> Iterator[Connection]:
 
 def names(connection: Connection, sql: str, **terms: object) -> Fingerprint:
     """What the release of a query is called."""
-    plan = connection.engine.plan_and_match(Query(sql, **terms)).plan  # type: ignore[arg-type]
+    plan = plan_and_match(connection.engine, Query(sql, **terms)).plan  # type: ignore[arg-type]
     return FingerprintRules.from_policy(connection.engine.policy, "ana", "").compute_fingerprint(plan, {})
 
 

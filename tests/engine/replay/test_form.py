@@ -11,8 +11,9 @@ import pytest
 from clinic import POLICY, database
 
 import dpsql
-from dpsql.engine.draw import draw_noise
+from dpsql.engine.exact_release import draw_table, open_exact_release
 from dpsql.engine.replay.stored_release import StoredRelease
+from dpsql.engine.replays import plan_and_match
 from dpsql.errors import IntegrityError
 from dpsql.policy.request.query import Query
 
@@ -40,8 +41,9 @@ def test_a_release_is_read_back_as_it_was(sql: str, budget: dict[str, Any], rows
     visits = POLICY["tables"]["visits"] | {"rows_per_unit": rows}
     policy = POLICY | {"budget": budget, "tables": POLICY["tables"] | {"visits": visits}}
     with dpsql.connect(database(), policy=policy, ledger=":memory:") as connection:
-        part = connection.engine.plan_and_match(Query(sql, epsilon=Fraction(2))).single_release
-        table = draw_noise(connection.engine.backend, connection.engine.entropy, part)
+        part = plan_and_match(connection.engine, Query(sql, epsilon=Fraction(2))).single_release
+        with open_exact_release(connection.engine.backend, connection.engine.entropy, part) as measured:
+            table = draw_table(measured, connection.engine.entropy)
     assert part.plan.event is not None
     text = StoredRelease.from_table(table, part.plan.event, "source").to_text()
     read = StoredRelease.parse(text).to_table(part.plan)

@@ -15,6 +15,8 @@ from speeds import examples
 
 import dpsql
 from dpsql.api.connection import Connection
+from dpsql.engine.replays import plan_and_match
+from dpsql.engine.stages import answer_query
 from dpsql.policy.request.query import Query
 from dpsql.privacy.mechanisms import Geometric
 
@@ -208,10 +210,10 @@ def test_analysts_with_budgets_of_their_own_pay_for_what_they_see(tmp_path: Path
 def test_a_release_is_refined_by_one_alone(con: Connection) -> None:
     """Two that have prepared the same refinement: the second is told to ask again, and pays for itself then."""
     con.query(COUNT, epsilon=1)
-    plans = [con.engine.plan_and_match(Query(COUNT, epsilon=Fraction(e))) for e in (2, 3)]
-    con.engine.answer_query(plans[0])
+    plans = [plan_and_match(con.engine, Query(COUNT, epsilon=Fraction(e))) for e in (2, 3)]
+    answer_query(con.engine, plans[0])
     with pytest.raises(dpsql.OperationalError) as caught:
-        con.engine.answer_query(plans[1])
+        answer_query(con.engine, plans[1])
     assert (caught.value.code, caught.value.hint) == (
         "release_refined",
         "nothing was charged; run the query again",

@@ -21,6 +21,8 @@ from dpsql.analysis import release_analysis
 from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine import receipts, stored_answers
+from dpsql.engine.replays import plan_and_match
+from dpsql.engine.stages import answer_query
 from dpsql.ledger import journal
 from dpsql.policy.request.query import Query
 from dpsql.version import VERSION
@@ -130,7 +132,7 @@ def test_what_differs_is_charged(con: Connection, sql: str, terms: dict[str, Any
 def test_a_part_that_was_released_is_not_charged(con: Connection) -> None:
     """Of a statement with two releases the new one alone is charged, at its own share."""
     both = f"SELECT a.n, b.n FROM ({COUNT}) AS a, ({COUNT} WHERE cost > 5) AS b"
-    parts = con.engine.plan_and_match(Query(both)).releases
+    parts = plan_and_match(con.engine, Query(both)).releases
     epsilon = parts[0].loss_share.epsilon
     first = con.query(COUNT, epsilon=epsilon)
     result = con.query(both)
@@ -238,8 +240,8 @@ def test_new_data_are_asked_anew(tmp_path: Path) -> None:
 
 def test_programs_that_race_see_what_they_paid_for(con: Connection) -> None:
     """Both have prepared before either has asked: both are charged, and what is kept first is answered later."""
-    plans = [con.engine.plan_and_match(Query(COUNT)) for _ in range(2)]
-    first, second = (con.engine.answer_query(plan) for plan in plans)
+    plans = [plan_and_match(con.engine, Query(COUNT)) for _ in range(2)]
+    first, second = (answer_query(con.engine, plan) for plan in plans)
     assert [result.receipt.replayed for result in (first, second)] == [(), ()]
     assert len(history(con)) == 2
     assert con.query(COUNT).rows == first.rows
