@@ -88,7 +88,7 @@ class _NoisyOutput:
 class LossSearch:
     """A statement whose loss is searched for: its releases, public facts, the accounts of its tables, and the target.
 
-    `can_refine` says of tables whether a release that reads them may be refined given its noise. `cap` is the policy's for one
+    `can_refine` tells whether a release that reads some tables may be refined by coupled noise. `cap` is the policy's for one
     query, or None.
     """
 

@@ -95,7 +95,7 @@ def make_answer_notices(
 ) -> Callable[[Result], tuple[str, ...]]:
     """Return a function that computes the notices of an answer from its released tables.
 
-    `bounded_columns` says which columns have intervals.
+    `bounded_columns` marks the columns that have intervals.
     """
     outer = prepared.outer
     chosen, bare = (

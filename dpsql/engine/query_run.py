@@ -64,7 +64,8 @@ class ReplayedRelease:
 class Refinement:
     """A new release made from an earlier one with more noise; `number` is the earlier one's in the ledger.
 
-    The earlier release is in `table`. It was paid for by `entry`; `paid_event` is what it cost with all that it refined itself.
+    The earlier release is in `table`, and `entry` paid for it. `paid_event` is its cost, together with that of the releases which
+    it refined itself.
     """
 
     number: int
@@ -94,10 +95,10 @@ class Refinement:
 class PreparedRelease:
     """One release of a query: the tables that it reads, its share of the loss, its plan and its statement.
 
-    The statement is emitted once the plan is verified. `values` are the values of earlier answers in `statement`. `groups` are the rows of groups of public rows, if the engine is not
-    asked for them. `replayed_release` is the stored release that answers it, `refinement` the refinement of a stored one; both are
-    None for a new release. `dialect` is that of the engine which holds the rows. `secret` selects the sampled units while the
-    release is drawn.
+    The statement is emitted once the plan is verified. `values` are the values of earlier answers in `statement`. `groups` are
+    the rows of groups of public rows, if the database does not compute them. `replayed_release` is the stored release that
+    answers it, `refinement` the refinement of a stored one; both are None for a new release. `dialect` is that of the engine
+    which holds the rows. `secret` selects the sampled units while the release is drawn.
     """
 
     release: Release
@@ -302,12 +303,13 @@ class QueryRun:
     A run up to the charge is called a prepared query: nothing was charged, and no private row was read. It stays right as long as
     the policy, the schema and the public tables stay; with `constants`, it belongs to the moment at which it was made.
 
-    `lookups` and `parsed`, the tree of the text, serve the stages up to the charge, and are not kept with a prepared query. `constants` are the values of
-    the time that the statement reads. `matrix_columns` are the places of the columns that are the entries on and above the diagonal
-    of a covariance matrix. `expert_losses` are the losses from which experts are chosen. `releases` are in the order in which they are
-    drawn; a query that reads nothing private has none. `outer_sql` post-processes them, over the tables that `post_processing` names.
-    `known_values` are the values of the subqueries that were evaluated. `earlier_charges` are the charges of earlier steps towards the
-    same target. `entries` are those of the charge, and `released_tables` are in the order of `releases`.
+    `lookups` and `parsed`, the tree of the text, serve the stages up to the charge, and are not kept with a prepared query.
+    `constants` are the values of the time that the statement reads. `matrix_columns` are the places of the columns that are the
+    entries on and above the diagonal of a covariance matrix. `expert_losses` are the losses from which experts are chosen.
+    `releases` are in the order in which they are drawn; a query that reads nothing private has none. `outer_sql` post-processes
+    them, over the tables that `post_processing` names. `known_values` are the values of the subqueries that were evaluated.
+    `earlier_charges` are the charges of earlier steps towards the same target. `entries` are those of the charge, and
+    `released_tables` are in the order of `releases`.
     """
 
     query: Query

@@ -1,18 +1,17 @@
 """Answers whose error is a part of each value: released with much noise first, and then with less, step by step.
 
-Claim: all steps together are charged at most what one release at the most that a query may ask for is charged, there
-are at most `STEPS` of them, and they reveal only what they release.
-Why: a step's loss is a function of what was released before it and of public metadata, and adaptive charges add up
-under a filter, as the ledger is; those of one search are kept below that limit again. A step that refines the one
-before is charged the difference. Each loss is at least twice the one before, except for the first loss that is known
-to be enough, which may be closer.
+Claim: all steps together are charged at most as much as one release at the largest loss that a query may request. There are at
+most `STEPS` of them, and they reveal only what they release.
+Why: the loss of a step is a function of earlier releases and of public metadata, and adaptive charges add up under a filter. The
+ledger is one, and the charges of one search are kept below the same limit. A step that refines the one before is charged the
+difference. Each loss is at least twice the one before, except for the first loss that is known to be enough, which may be closer.
 Source: Rogers, Roth, Ullman, Vadhan 2016, section 5 (filters of adaptive charges); Koufogiannis, Han, Pappas 2016,
 section 4 (gradual release); Ligett, Neel, Roth, Waggoner, Wu 2017, "Accuracy first".
 
-Claim: with the target's probability the noise of a value is at most the target's part of what is released.
-Why: the search ends on what it sees, so noise that makes a value seem large ends it too early: that is a miss on one
-side, at the one step whose error the value's part is near, and adds a half to what is missed without it. So half-widths
-are taken at a confidence that misses two thirds as often. tests/properties/test_relative.py measures it where it is worst.
+Claim: with the probability of the target, the noise of a value is at most the target's part of the released value.
+Why: the search ends when the released values meet the target, so noise that enlarges a value ends it too early. That is a miss on
+one side, at the one step whose error is near the allowed one, and adds a half to the probability of a miss. So half-widths are
+taken at a confidence that misses two thirds as often. tests/properties/test_relative.py measures it where it is worst.
 """
 
 from __future__ import annotations

@@ -53,8 +53,9 @@ def draw_release_in_stages(
 ) -> ReleasedTable:
     """Draw a release from the histograms of all clamps; `read` returns the groups of a plan whose clamps are chosen so far.
 
-    Claim: the released table has the law of that of `draw_release`.
-    Why: clamps are chosen from the same numbers of units, and noise is added to the same sums; see `sql.emit.stages`.
+    Claim: the released table has the same law as that of `draw_release`.
+    Why: clamps are chosen from the same numbers of units, and noise is added to the same sums; see
+    `dpsql.sql.compile.staged_statement`.
     """
     return draw_from_groups(plan, StagedSource.from_histograms(plan, histograms, read), entropy)
 
@@ -105,7 +106,7 @@ def _draw_synthetic_histogram(
     """Return the cells of a synthetic histogram that have rows, or one without any, each with the distance of the whole histogram.
 
     Claim: the loss is that of `synthesis.mechanism` for the sensitivity of its vector.
-    Why: what is read of the groups is that vector, in the order of the public keys.
+    Why: only that vector is read from the groups, in the order of the public keys.
     """
     if isinstance(synthesis.mechanism, (WeightsStream, Mst)):
         raise TypeError(
@@ -124,7 +125,7 @@ def _draw_synthetic_rows(
     """Return the different rows that a tree of pairs gives, in the order of their values, or one that stands for none.
 
     Claim: the loss is that of `mechanism` for the sensitivity of the count of rows by all columns.
-    Why: what is read of the sets of keys are marginals of that count.
+    Why: only marginals of that count are read.
     """
     domains = plan.analysis.domains or ()
     found = mechanism.run(count_marginals(mechanism, domains, statement, exact), entropy)

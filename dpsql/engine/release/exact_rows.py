@@ -153,7 +153,7 @@ def read_scores(
 def count_marginals(
     mechanism: Mst, domains: Sequence[Domain], statement: ReleaseStatement, exact: Exact
 ) -> dict[Marginal, Counts]:
-    """Return the exact tables of the sets of keys; what is no public value is not counted, as in any release."""
+    """Return the exact marginals, by the sets of their columns; values that are not public are not counted, as in any release."""
     width = len(domains)
     parts = list_read_marginals(width, mechanism.workload)
     tables = {part: np.zeros([len(domains[axis]) for axis in part], np.int64) for part in parts}
