@@ -228,7 +228,7 @@ FAULTS = (
         "tuple(map(_to_former_measure, plan.analysis.measures))",
         "tuple(replace(measure, most_distinct=0) for measure in plan.analysis.measures)",
         "what was released on another lattice is not found",
-        "tests/engine/replay/test_replay.py::test_sums_of_decimals_of_old_versions_are_answered_again",
+        "tests/engine/replay/test_replay.py::test_decimal_sums_of_old_versions_are_replayed",
     ),
     Fault(
         "derived-columns-forget-their-digits",

@@ -114,7 +114,7 @@ FAULTS = (
         "not self._owned or self._path is None or self._path == MEMORY_PATH or self._files",
         "False",
         "an owner adds rows to a public table, and a unit has more rows than its noise is for",
-        f"{_LOOKUPS}::test_an_owner_may_change_what_is_looked_up",
+        f"{_LOOKUPS}::test_changed_table_is_looked_up_again",
     ),
     Fault(
         "look-ups-of-a-clock-kept",
@@ -122,7 +122,7 @@ FAULTS = (
         "return not computed",
         "return True",
         "a view of the last days has more rows to a key than when it was first looked up",
-        f"{_LOOKUPS}::test_what_may_read_the_clock_is_looked_up_again",
+        f"{_LOOKUPS}::test_time_dependent_query_is_looked_up_again",
     ),
     Fault(
         "charged-without-being-bound",

@@ -36,7 +36,7 @@ BUDGETS = [{"epsilon": 30, "delta": 1e-6}, {"epsilon": 30, "delta": 1e-6, "accou
 @pytest.mark.parametrize("rows", [4, 50])
 @pytest.mark.parametrize("budget", BUDGETS, ids=["zcdp", "pure"])
 @pytest.mark.parametrize("sql", QUERIES)
-def test_a_release_is_read_back_as_it_was(sql: str, budget: dict[str, Any], rows: int) -> None:
+def test_stored_release_is_read_back_unchanged(sql: str, budget: dict[str, Any], rows: int) -> None:
     """Rows, noisy cells, columns and noise, with the clamps that were chosen; of every kind of plan."""
     visits = POLICY["tables"]["visits"] | {"rows_per_unit": rows}
     policy = POLICY | {"budget": budget, "tables": POLICY["tables"] | {"visits": visits}}
@@ -53,7 +53,7 @@ def test_a_release_is_read_back_as_it_was(sql: str, budget: dict[str, Any], rows
     assert StoredRelease.parse(text).to_text() == text
 
 
-def test_keys_keep_their_types() -> None:
+def test_stored_keys_keep_their_types() -> None:
     """Booleans, numbers, dates and times of a key come back as what they were, to the last bit."""
     keys = (
         (True, 1, 1.0, -0.0, 5e-324, None, "1", dt.date(2024, 1, 1), dt.datetime(2024, 1, 1, 1, 2, 3, 4)),
@@ -85,7 +85,7 @@ def test_keys_keep_their_types() -> None:
     ],
     ids=str,
 )
-def test_other_texts_are_refused(change: dict[str, Any]) -> None:
+def test_malformed_stored_release_is_refused(change: dict[str, Any]) -> None:
     """What dpsql did not write is no release, and no error of another library's."""
     from dpsql.privacy.accounting.events import Pure
 

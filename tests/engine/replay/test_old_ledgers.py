@@ -94,7 +94,7 @@ def head_of(connection: Connection) -> str:
 
 
 @each_ledger
-def test_an_old_ledger_verifies(name: str, folder: Path) -> None:
+def test_old_ledger_verifies(name: str, folder: Path) -> None:
     """Each entry and each stored release is what was written, up to the head that was kept."""
     with closing(history_of(folder, name)) as history:
         chain = history.verify(LedgerHead.parse(WRITTEN["heads"][name]))
@@ -124,7 +124,7 @@ def _with_levels_in_order(before: list[str], now: list[str]) -> list[str]:
 
 @each_ledger
 @pytest.mark.parametrize("analyst", ["ana", "bob"])
-def test_all_answers_are_given_again_at_no_charge(
+def test_answers_of_an_old_ledger_are_replayed_free(
     name: str, analyst: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows, columns, types and the digests of plan and policy are equal; nothing is read, drawn or written.
@@ -175,7 +175,7 @@ def test_all_answers_are_given_again_at_no_charge(
 
 
 @each_ledger
-def test_all_that_was_released_is_put_together(name: str, folder: Path) -> None:
+def test_releases_of_an_old_ledger_are_combined(name: str, folder: Path) -> None:
     """`best` finds the releases of a statistic, and those of others that serve it."""
     with opened(folder, name) as connection:
         for answer in WRITTEN["best"]:
@@ -185,7 +185,7 @@ def test_all_that_was_released_is_put_together(name: str, folder: Path) -> None:
 
 
 @each_ledger
-def test_an_old_release_is_refined_for_the_difference(name: str, folder: Path) -> None:
+def test_release_of_an_old_ledger_is_refined_for_the_difference(name: str, folder: Path) -> None:
     """Asked with four times the loss, it costs what is left of that; by another engine it is made anew."""
     sql = WRITTEN["unrefined"]
     (first,) = (answer for answer in answers(name) if answer["sql"] == sql)
@@ -211,7 +211,7 @@ def test_an_old_release_is_refined_for_the_difference(name: str, folder: Path) -
 
 
 @each_ledger
-def test_old_receipts_are_held_against_the_ledger(name: str, folder: Path) -> None:
+def test_old_receipts_are_verified_against_the_ledger(name: str, folder: Path) -> None:
     """Each names the entries that paid for it."""
     with closing(history_of(folder, name)) as history:
         for answer in answers(name):
@@ -221,9 +221,7 @@ def test_old_receipts_are_held_against_the_ledger(name: str, folder: Path) -> No
 
 
 @each_ledger
-def test_the_commands_report_an_old_ledger(
-    name: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_report_an_old_ledger(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Verified, shown, exported; its budget and one of its receipts."""
     receipt = folder / "receipt.json"
     receipt.write_text(json.dumps(next(answers(name))["receipt"]), encoding="utf-8")
