@@ -11,10 +11,10 @@ from dpsql.analysis.listed_keys import has_unlisted_keys
 from dpsql.analysis.partitions.assignment import describe_box
 from dpsql.analysis.stability import describe_stability
 from dpsql.engine import notices, statement_notices
-from dpsql.engine.accuracy_search import predict_half_width
 from dpsql.engine.accuracy_targets import build_loss_search
 from dpsql.engine.charging import compute_quotes
 from dpsql.engine.engine import Engine
+from dpsql.engine.intervals.noise_laws import predict_half_width
 from dpsql.engine.query_run import PreparedRelease, QueryRun
 from dpsql.engine.receipts import build_receipt
 from dpsql.engine.relative_targets import STEPS

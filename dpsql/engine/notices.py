@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 
 from dpsql.analysis.intervals import derive_interval, derive_known_intervals
-from dpsql.engine.accuracy_search import predict_noise_half_width
 from dpsql.engine.intervals.cells import RowProvenance, compute_intervals, find_released_ends
-from dpsql.engine.intervals.noise_laws import compute_allowances, find_clamp
+from dpsql.engine.intervals.noise_laws import compute_allowances, find_clamp, predict_noise_half_width
 from dpsql.engine.postprocess.empty_groups import has_condition, has_value_count
 from dpsql.engine.query_run import QueryRun
 from dpsql.engine.released_table import ReleasedTable

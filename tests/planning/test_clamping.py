@@ -24,8 +24,12 @@ from dpsql.analysis.lattice import Lattice
 from dpsql.api.connection import Connection
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.backends.postgres.dialect import POSTGRES
-from dpsql.engine.accuracy_search import predict_noise_half_width
-from dpsql.engine.intervals.noise_laws import MANY_GROUPS, NOTHING, compute_allowance
+from dpsql.engine.intervals.noise_laws import (
+    MANY_GROUPS,
+    NOTHING,
+    compute_allowance,
+    predict_noise_half_width,
+)
 from dpsql.engine.replays import plan_and_match
 from dpsql.errors import VerificationError
 from dpsql.ledger import Budget

@@ -434,3 +434,27 @@ def find_clamp(plan: MeasurementPlan, item: Aggregation) -> Clamp | None:
     vector, _ = plan.get_estimator(get_statistic(plan.analysis, item, entry.moments[0]))
     place = plan.vectors[vector].clamp
     return None if place is None else plan.clamps[place]
+
+
+def predict_half_width(plan: MeasurementPlan, item: Aggregation, confidence: float) -> float | None:
+    """Return the half-width of an aggregate's interval in the value's own units: for its noise, and for what a clamp cuts off.
+
+    Return None if it depends on the data, as that of a mean depends on the number of rows, and that of a median on how close
+    the values are.
+    """
+    half, clamp = predict_noise_half_width(plan, item, confidence), find_clamp(plan, item)
+    if half is None or clamp is None:
+        return half
+    return half + sum(compute_allowance(plan, item, clamp.released_groups, confidence)) / 2
+
+
+def predict_noise_half_width(plan: MeasurementPlan, item: Aggregation, confidence: float) -> float | None:
+    """Return the same as `predict_half_width`, for the noise only."""
+    moment, *more = AGGREGATES[item.function].moments
+    if more or plan.find_quantile_index(item) is not None:
+        return None
+    block, weights = plan.get_estimator(get_statistic(plan.analysis, item, moment))
+    half = compute_half_width(plan.vectors[block].mechanism, weights, confidence)
+    index = plan.analysis.find_measure_index(item)
+    lattice = None if index is None else plan.analysis.measures[index].lattice
+    return half if lattice is None or not moment.is_sum_of_values else half * float(lattice.step)
