@@ -242,7 +242,7 @@ FAULTS = (
         "noise-of-another-block",
         "dpsql.engine.release.noisy_groups:_draw_noisy_groups",
         "_draw_noisy_components(plan.vectors[index], groups, entropy)",
-        "_draw_noisy_components(replace(plan.vectors[index], mechanism=plan.vectors[0].mechanism), groups, entropy)",
+        '_draw_noisy_components(__import__("dataclasses").replace(plan.vectors[index], mechanism=plan.vectors[0].mechanism), groups, entropy)',
         "all blocks have the noise of the first",
         _CELLS,
     ),
