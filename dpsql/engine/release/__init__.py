@@ -1,5 +1,4 @@
-"""The release of a query: exact rows, noise, and what is released of both.
+"""The release of a query: exact rows get their noise, and everything after it is post-processing of released values.
 
-`exact_rows` opens them, `noisy_groups` adds the noise to groups, `draw_release` draws a release of each kind. Everything
-after them is post-processing of released values.
+Only `exact_rows` opens exact rows.
 """
