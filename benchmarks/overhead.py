@@ -26,8 +26,9 @@ from rich.table import Table
 
 import dpsql
 from dpsql.backends.duckdb import LOCKED
-from dpsql.engine.pipeline import Engine
-from dpsql.engine.prepare import PreparedRelease
+from dpsql.engine.engine import Engine
+from dpsql.engine.query_run import PreparedRelease
+from dpsql.engine.replays import plan_and_match
 from dpsql.policy.request.query import Query
 
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -201,7 +202,7 @@ def run(case: Case, path: Path, ledger: Path, rounds: int, clock: Callable[[], f
         duckdb.connect(str(path), read_only=True, config=LOCKED) as plain,
         dpsql.connect(path, policy=case.policy(), ledger=ledger, replay=False) as private,
     ):
-        part = private.engine.plan_and_match(case.asked(0)).single_release
+        part = plan_and_match(private.engine, case.asked(0)).single_release
         times = []
         for number in range(rounds + 1):
             epsilon = case.asked(number).epsilon
@@ -220,7 +221,7 @@ def prepare_times(case: Case, path: Path, repeats: int = 50) -> list[float]:
     """Seconds from the text to the SQL for the engine: parse, lower, analyse, choose, verify, emit."""
     with dpsql.connect(path, policy=case.policy(), ledger=":memory:", replay=False) as private:
         return [
-            seconds(partial(private.engine.plan_and_match, case.asked(number))) for number in range(repeats)
+            seconds(partial(plan_and_match, private.engine, case.asked(number))) for number in range(repeats)
         ]
 
 

@@ -24,6 +24,7 @@ from rich.table import Table
 import dpsql
 from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import LOCKED
+from dpsql.engine.replays import plan_and_match
 from dpsql.policy.request.query import Query
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -93,7 +94,7 @@ def planned(con: Connection, sql: str) -> bool:
     """Plans a statement; whether it would be answered."""
     try:
         with con.engine.backend.open_snapshot():
-            con.engine.plan_and_match(Query(sql, epsilon=Fraction(1), delta=Fraction(1, 1000), replay=False))
+            plan_and_match(con.engine, Query(sql, epsilon=Fraction(1), delta=Fraction(1, 1000), replay=False))
     except dpsql.QueryRejected:
         return False
     return True

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from worlds import Row, cells, close_all, person, prepared, world
 
 from dpsql.backends import Exact
-from dpsql.engine.pipeline import PreparedQuery
-from dpsql.engine.release import draw_release
+from dpsql.engine.query_run import QueryRun
+from dpsql.engine.release.draw_release import draw_release
 from dpsql.engine.released_table import ReleasedTable
 from dpsql.plan import aggregates
 from dpsql.plan.aggregates.base import EstimateSeries
@@ -92,7 +92,7 @@ def noised(plan: MeasurementPlan, *firsts: int, step: int = 1) -> MeasurementPla
     )
 
 
-def released(query: PreparedQuery, plan: MeasurementPlan, rows: Exact) -> ReleasedTable:
+def released(query: QueryRun, plan: MeasurementPlan, rows: Exact) -> ReleasedTable:
     """What is released of exact rows."""
     return draw_release(plan, query.statement, rows, SeededEntropy(1))
 

@@ -21,7 +21,9 @@ from properties.worlds import Statistics, cells_of, change
 import dpsql
 from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine.pipeline import Engine, PreparedQuery
+from dpsql.engine.engine import Engine
+from dpsql.engine.query_run import QueryRun
+from dpsql.engine.replays import plan_and_match
 from dpsql.ledger import Budget, open_ledger
 from dpsql.plan.expressions import Call, Column
 from dpsql.plan.types import Type
@@ -143,12 +145,12 @@ def engine_of(connection: Connection) -> duckdb.DuckDBPyConnection:
     return backend._runner.connection
 
 
-def prepared(connection: Connection, sql: str, max_groups: int | None = None) -> PreparedQuery:
+def prepared(connection: Connection, sql: str, max_groups: int | None = None) -> QueryRun:
     """The plan of a query at ε = 1."""
-    return connection.engine.plan_and_match(Query(sql, max_groups=max_groups))
+    return plan_and_match(connection.engine, Query(sql, max_groups=max_groups))
 
 
-def cells(connection: Connection, plan: PreparedQuery) -> Statistics:
+def cells(connection: Connection, plan: QueryRun) -> Statistics:
     """The exact cells of each group, which only the noise ever sees."""
     found = cells_of(plan, connection.engine.backend.run_statement(plan.statement.sql))
     return {
@@ -162,7 +164,7 @@ def statistics(connection: Connection, sql: str) -> Statistics:
     return cells(connection, prepared(connection, sql))
 
 
-def assert_within(plan: PreparedQuery, old: Statistics, new: Statistics) -> int:
+def assert_within(plan: QueryRun, old: Statistics, new: Statistics) -> int:
     """Neighbours' exact cells differ by no more than was derived; returns the largest l1 change.
 
     A group that is in one world alone must pass a selection; what it adds is charged there, as delta. So is one that

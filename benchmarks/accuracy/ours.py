@@ -14,7 +14,7 @@ from benchmarks.accuracy.data import DELTA, rules
 from benchmarks.accuracy.questions import Question
 from dpsql.backends import Backend, DatabaseIdentity, Exact, TableOrigin, TemporaryTables
 from dpsql.backends.dialect import Dialect
-from dpsql.engine.pipeline import Engine
+from dpsql.engine.engine import Engine
 from dpsql.policy.request.query import Query
 
 

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from dpsql.api.remote.connection import RemoteConnection
+    from dpsql.engine.engine import Engine
     from dpsql.engine.explain import Explanation
     from dpsql.engine.forecast import Forecast
-    from dpsql.engine.pipeline import Engine
-    from dpsql.engine.prepare import PreparedQuery
+    from dpsql.engine.query_run import QueryRun
     from dpsql.engine.reservation import Reservation
     from dpsql.engine.schema_description import Description
     from dpsql.ledger import BudgetState, LedgerHead, RemainingBudget
@@ -277,10 +277,12 @@ class Connection(SyntheticConnection):
         in_session = self._session.find_answer(sql, parameters, options)
         if in_session is not None:
             return in_session()
-        with self.engine.backend.open_snapshot():
-            return self._answer_prepared(self.engine.plan_and_match(asked))
+        from dpsql.engine.replays import plan_and_match
 
-    def _answer_prepared(self, prepared: PreparedQuery) -> Result:
+        with self.engine.backend.open_snapshot():
+            return self._answer_prepared(plan_and_match(self.engine, asked))
+
+    def _answer_prepared(self, prepared: QueryRun) -> Result:
         from dpsql.engine.relative_targets import answer_in_steps
 
         if prepared.explain:
@@ -317,8 +319,10 @@ class Connection(SyntheticConnection):
             QueryRejected: with the code "nothing_released" if there is no stored release.
         """
         asked = self._build_query(sql, parameters, max_groups=max_groups, dialect=dialect, replay=False)
+        from dpsql.engine.replays import combine_stored_releases
+
         with self.engine.backend.open_snapshot():
-            return self.engine.combine_stored_releases(asked)
+            return combine_stored_releases(self.engine, asked)
 
     @exclusive
     def explain(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Explanation:
@@ -339,13 +343,13 @@ class Connection(SyntheticConnection):
         in_session = self._session.find_explanation(sql, parameters, options)
         if in_session is not None:
             return in_session
+        from dpsql.engine.forecast import plan_for_forecast
+
         with self.engine.backend.open_snapshot():
-            prepared = self.engine.plan_and_match(asked, forecast=True)
-            self.engine.require_bindable(prepared)
-            return self._explain_prepared(prepared)
+            return self._explain_prepared(plan_for_forecast(self.engine, asked))
 
     @exclusive
-    def plan(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> PreparedQuery:
+    def plan(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> QueryRun:
         """Return the plan of a query for `answer`: that of `explain`, without a price. Nothing is charged, and nothing private is read.
 
         Args:
@@ -358,22 +362,27 @@ class Connection(SyntheticConnection):
         """
         asked = self._build_query(sql, parameters, **options)
         self._session.require_no_session_tables(sql, options)
+        from dpsql.engine.stages import prepare_query
+
         with self.engine.backend.open_snapshot():
-            return self.engine.plan(asked)
+            return prepare_query(self.engine, asked)
 
     @exclusive
-    def answer(self, planned: PreparedQuery) -> Result:
+    def answer(self, planned: QueryRun) -> Result:
         """Return the private answer to a query that `plan` planned, on this or on another connection of the same analyst and policy.
 
         The query is planned again if it names the time, or if public tables may have changed. The errors are those of `query`.
         """
+        from dpsql.engine.replays import match_stored
+        from dpsql.engine.stages import prepare_query
+
         self.require_open()
         with self.engine.backend.open_snapshot():
             if planned.constants or not self.engine.backend.is_unchanging:
-                planned = self.engine.plan(replace(planned.query, time=get_naive_utc_now()))
-            return self._answer_prepared(self.engine.match_stored(planned))
+                planned = prepare_query(self.engine, replace(planned.query, time=get_naive_utc_now()))
+            return self._answer_prepared(match_stored(self.engine, planned))
 
-    def _explain_prepared(self, prepared: PreparedQuery) -> Explanation:
+    def _explain_prepared(self, prepared: QueryRun) -> Explanation:
         from dpsql.engine.explain import Explanation
 
         return Explanation.from_prepared(self.engine, prepared)
@@ -402,7 +411,7 @@ class Connection(SyntheticConnection):
                 code="slice_forecast",
                 hint="forecast before con.reserve(…); con.explain(sql) says what one query costs",
             )
-        from dpsql.engine.forecast import Forecast
+        from dpsql.engine.forecast import Forecast, plan_for_forecast
 
         texts = [plan] if isinstance(plan, str) else plan
         asked = [self._build_query(sql, (), dialect=dialect) for sql in texts]
@@ -410,9 +419,7 @@ class Connection(SyntheticConnection):
             loss = parse_amount(epsilon)
             asked = [replace(query, default=loss) for query in asked]
         with self.engine.backend.open_snapshot():
-            prepared = [self.engine.plan_and_match(query, forecast=True) for query in asked]
-            for part in prepared:
-                self.engine.require_bindable(part)
+            prepared = [plan_for_forecast(self.engine, query) for query in asked]
             return Forecast.from_queries(self.engine, prepared)
 
     def describe(self) -> Description:

@@ -17,7 +17,7 @@ from dpsql.policy.request.loss import Amount, parse_amount
 if TYPE_CHECKING:
     from dpsql.api.remote.connection import RemoteConnection
     from dpsql.backends import Backend
-    from dpsql.engine.pipeline import Engine
+    from dpsql.engine.engine import Engine
     from dpsql.ledger import LedgerHead
     from dpsql.policy import Policy
 
@@ -39,7 +39,7 @@ def open_engine(
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.engine.budgets import collect_budgets
     from dpsql.engine.database_identity import find_ledger_identity
-    from dpsql.engine.pipeline import Engine
+    from dpsql.engine.engine import Engine
     from dpsql.ledger import open_ledger
     from dpsql.ledger.open import is_url
     from dpsql.policy import load

@@ -27,8 +27,8 @@ from dpsql.sql.parse.session_statement import (
 )
 
 if TYPE_CHECKING:
+    from dpsql.engine.engine import Engine
     from dpsql.engine.explain import Explanation
-    from dpsql.engine.pipeline import Engine
     from dpsql.engine.schema_description import Description, TableDescription
     from dpsql.engine.synthetic import PreparedSynthesis
     from dpsql.policy.request.query import Query
@@ -177,12 +177,13 @@ class SessionTables:
         self, statement: CreateTable, parameters: Parameters, options: QueryOptions
     ) -> Explanation:
         """Return what CREATE would do and cost."""
+        from dpsql.engine.charging import require_bindable
         from dpsql.engine.explain import Explanation
 
         self._require_free_name(statement)
         with self._host.engine.backend.open_snapshot(), _locate_errors(statement):
             prepared = self._prepare_table(statement, parameters, options)
-            self._host.engine.require_bindable(prepared.prepared)
+            require_bindable(self._host.engine, prepared.prepared)
             return Explanation.from_prepared(self._host.engine, prepared.prepared)
 
     def _create_table(self, statement: CreateTable, parameters: Parameters, options: QueryOptions) -> Result:

@@ -20,8 +20,8 @@ from dpsql.results.synthetic_table import SyntheticTable
 
 if TYPE_CHECKING:
     from dpsql.api.session_tables import SessionConnection, SessionTables
+    from dpsql.engine.engine import Engine
     from dpsql.engine.explain import Explanation
-    from dpsql.engine.pipeline import Engine
     from dpsql.engine.synthetic import PreparedSynthesis
     from dpsql.privacy.synthesis.stream import Cells, RunningStream, StreamedCount
     from dpsql.privacy.synthesis.workload import Counts

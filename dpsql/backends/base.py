@@ -16,8 +16,8 @@ from dpsql.errors import BackendError, InternalError, OperationalError
 class Exact:
     """Exact rows on their way from the engine to the noise.
 
-    They show in no repr, string, format, pickle or comparison; `reveal` is called in one place,
-    `dpsql.engine.release`.
+    They show in no repr, string, format, pickle or comparison; `reveal` is called in one module,
+    `dpsql.engine.release.exact_rows`.
     """
 
     __slots__ = ("__rows",)

@@ -9,18 +9,16 @@ from fractions import Fraction
 
 from dpsql.analysis.release_analysis import Analysis
 from dpsql.analysis.stability import PublicFacts
-from dpsql.engine.intervals import noise_laws
-from dpsql.engine.intervals.noise_laws import compute_allowance, find_clamp
+from dpsql.engine.intervals.noise_laws import predict_half_width
 from dpsql.engine.loss_split import split_loss
 from dpsql.errors import QueryRejected
 from dpsql.ledger.protocol import Account
-from dpsql.plan.aggregates import AGGREGATES
 from dpsql.plan.dependencies import list_releases, list_required_subqueries
 from dpsql.plan.expressions import Expr, ReleasedColumn, Scalar, walk
 from dpsql.plan.nodes import Aggregation, OuterQuery, Release, list_private_tables
 from dpsql.plan.provenance import find_provenance, is_unfiltered
 from dpsql.plan.smooth import match_linear
-from dpsql.planning.choose import choose_plan, get_statistic
+from dpsql.planning.choose import choose_plan
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.policy.request.target import RelativeError, Target
 from dpsql.privacy.accounting.charge import NOTHING
@@ -31,30 +29,6 @@ _LEAST = -6
 """The grid begins at this power of ten."""
 _DECADE = 900
 _GRID = range(_DECADE * 320)
-
-
-def predict_half_width(plan: MeasurementPlan, item: Aggregation, confidence: float) -> float | None:
-    """Return the half-width of an aggregate's interval in the value's own units: for its noise, and for what a clamp cuts off.
-
-    Return None if it depends on the data, as that of a mean depends on the number of rows, and that of a median on how close
-    the values are.
-    """
-    half, clamp = predict_noise_half_width(plan, item, confidence), find_clamp(plan, item)
-    if half is None or clamp is None:
-        return half
-    return half + sum(compute_allowance(plan, item, clamp.released_groups, confidence)) / 2
-
-
-def predict_noise_half_width(plan: MeasurementPlan, item: Aggregation, confidence: float) -> float | None:
-    """Return the same as `predict_half_width`, for the noise only."""
-    moment, *more = AGGREGATES[item.function].moments
-    if more or plan.find_quantile_index(item) is not None:
-        return None
-    block, weights = plan.get_estimator(get_statistic(plan.analysis, item, moment))
-    half = noise_laws.compute_half_width(plan.vectors[block].mechanism, weights, confidence)
-    index = plan.analysis.find_measure_index(item)
-    lattice = None if index is None else plan.analysis.measures[index].lattice
-    return half if lattice is None or not moment.is_sum_of_values else half * float(lattice.step)
 
 
 Place = tuple[int, int]
@@ -88,7 +62,7 @@ class _NoisyOutput:
 class LossSearch:
     """A statement whose loss is searched for: its releases, public facts, the accounts of its tables, and the target.
 
-    `can_refine` says of tables whether a release that reads them may be refined given its noise. `cap` is the policy's for one
+    `can_refine` tells whether a release that reads some tables may be refined by coupled noise. `cap` is the policy's for one
     query, or None.
     """
 

@@ -5,37 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dpsql.analysis.number_types import find_decimal_digits
+from dpsql.analysis.number_types import find_decimal_digits, to_decimal
 from dpsql.engine import notices
 from dpsql.engine.intervals.cells import RowProvenance
-from dpsql.engine.intervals.derived_values import (
-    DerivedIntervals,
-    make_interval_function,
-    mark_bounded_columns,
-)
-from dpsql.engine.post_processor import build_answer_rows
-from dpsql.engine.prepare import PreparedQuery
-from dpsql.engine.released_table import ReleasedTable
+from dpsql.engine.intervals.derived_values import make_interval_function, mark_bounded_columns
+from dpsql.engine.post_processor import AnswerRows
+from dpsql.engine.query_run import QueryRun
 from dpsql.plan.provenance import find_provenance
 from dpsql.privacy.mechanisms import Entropy
 from dpsql.results.covariance import project_rows
 from dpsql.results.result import Receipt, Result
 
 
-def build_result(
-    prepared: PreparedQuery,
-    tables: Sequence[ReleasedTable],
-    rows: Sequence[tuple[Any, ...]],
-    types: Sequence[str],
-    receipt: Receipt,
-    *,
-    entropy: Entropy,
-    derived: DerivedIntervals | None = None,
-) -> Result:
-    """Return the result of these rows, each followed by the index of its released row and of its branch.
-
-    `entropy` selects experts, for a query that asks for them.
-    """
+def build_result(prepared: QueryRun, answer: AnswerRows, receipt: Receipt, entropy: Entropy) -> Result:
+    """Return the result of a query with these rows; `entropy` selects experts, for a query that asks for them."""
+    tables, rows, types, derived = answer.tables, answer.rows, answer.types, answer.derived
     outer, width = prepared.outer, len(prepared.outer.outputs)
     origins: RowProvenance | None = None
     if (found := find_provenance(outer)) is not None:
@@ -51,7 +35,7 @@ def build_result(
             kind if of is None else f"DECIMAL({of[0]},{of[1]})"
             for kind, of in zip(types, digits, strict=False)
         ),
-        rows=project_rows(build_answer_rows(rows, digits), prepared.matrix_columns),
+        rows=project_rows(_build_answer_rows(rows, digits), prepared.matrix_columns),
         scales=((None,) * width,) * len(rows) if origins is None else origins.compute_scales(),
         receipt=receipt,
         _interval_of=make_interval_function(origins, derived),
@@ -63,3 +47,17 @@ def build_result(
     return (
         result if prepared.expert_losses is None else prepared.expert_losses.choose_experts(result, entropy)
     )
+
+
+def _build_answer_rows(
+    rows: Sequence[tuple[Any, ...]], digits: Sequence[tuple[int, int] | None]
+) -> tuple[tuple[Any, ...], ...]:
+    """Return the outputs of each row, without the provenance that follows them."""
+    if not any(digits):
+        return tuple(tuple(row[: len(digits)]) for row in rows)
+    return tuple(tuple(map(_convert_value, row, digits)) for row in rows)
+
+
+def _convert_value(value: Any, digits: tuple[int, int] | None) -> Any:
+    """Return a value of the answer, as a DECIMAL if its expression is one in the engine."""
+    return value if digits is None or not isinstance(value, (int, float)) else to_decimal(value, digits)

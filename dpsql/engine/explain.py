@@ -11,9 +11,12 @@ from dpsql.analysis.listed_keys import has_unlisted_keys
 from dpsql.analysis.partitions.assignment import describe_box
 from dpsql.analysis.stability import describe_stability
 from dpsql.engine import notices, statement_notices
-from dpsql.engine.accuracy_search import predict_half_width
-from dpsql.engine.pipeline import Engine
-from dpsql.engine.prepare import PreparedQuery, PreparedRelease
+from dpsql.engine.accuracy_targets import build_loss_search
+from dpsql.engine.charging import compute_quotes
+from dpsql.engine.engine import Engine
+from dpsql.engine.intervals.noise_laws import predict_half_width
+from dpsql.engine.query_run import PreparedRelease, QueryRun
+from dpsql.engine.receipts import build_receipt
 from dpsql.engine.relative_targets import STEPS
 from dpsql.ledger import Quote
 from dpsql.plan.aggregates import AGGREGATES
@@ -54,34 +57,34 @@ from dpsql.sql.compile.outer_query import ReleasedTables
 class Explanation(ExplainedQuery):
     """The output of EXPLAIN; `prepared` has the same as data."""
 
-    prepared: PreparedQuery
+    prepared: QueryRun
 
     @classmethod
-    def from_prepared(cls, engine: Engine, prepared: PreparedQuery) -> Explanation:
+    def from_prepared(cls, engine: Engine, prepared: QueryRun) -> Explanation:
         """Explain a prepared query. At most public tables are read, and nothing is charged."""
-        quotes = engine.compute_quotes(prepared) if prepared.table_charges else ()
+        quotes = compute_quotes(engine, prepared) if prepared.table_charges else ()
         messages = notices.list_statement_notices(prepared.outer)
         return cls(
             prepared=prepared,
             lines=tuple(_format_lines(engine, prepared, quotes, messages)),
-            receipt=replace(engine.build_receipt(prepared, ()), explained=True),
+            receipt=replace(build_receipt(engine, prepared), explained=True),
             price=_compute_charge(engine, prepared, quotes),
             notices=messages,
         )
 
 
-def _compute_charge(engine: Engine, prepared: PreparedQuery, quotes: Sequence[Quote]) -> QueryCharge | None:
+def _compute_charge(engine: Engine, prepared: QueryRun, quotes: Sequence[Quote]) -> QueryCharge | None:
     if not quotes:
         return None
     accounts, target = tuple(dict.fromkeys(quote.key.name for quote in quotes)), prepared.terms.target
     if isinstance(target, Target) and target.relative_error is not None:
-        most, _ = engine.build_loss_search(prepared, target).compute_epsilon_limit()
+        most, _ = build_loss_search(engine, prepared, target).compute_epsilon_limit()
         return QueryCharge(most, accounts, steps=True)
     return QueryCharge(prepared.terms.epsilon, accounts)
 
 
 def _format_lines(
-    engine: Engine, prepared: PreparedQuery, quotes: Sequence[Quote], messages: Sequence[str]
+    engine: Engine, prepared: QueryRun, quotes: Sequence[Quote], messages: Sequence[str]
 ) -> Iterator[str]:
     if messages:
         yield "Notices"
@@ -108,7 +111,7 @@ def _format_lines(
 
 
 def _describe_outer_query(
-    engine: Engine, prepared: PreparedQuery, outer: OuterQuery, indent: str
+    engine: Engine, prepared: QueryRun, outer: OuterQuery, indent: str
 ) -> Iterator[str]:
     names = {}
     if isinstance(outer.source, Release):
@@ -132,9 +135,7 @@ def _describe_outer_query(
         yield from _describe_tree(engine, prepared, outer.source, indent + "   ")
 
 
-def _describe_release(
-    engine: Engine, prepared: PreparedQuery, released: Release, indent: str
-) -> Iterator[str]:
+def _describe_release(engine: Engine, prepared: QueryRun, released: Release, indent: str) -> Iterator[str]:
     number = [part.release for part in prepared.releases].index(released)
     part = prepared.releases[number]
     analysis, bound = part.plan.analysis, part.plan.analysis.bound
@@ -184,7 +185,7 @@ def _describe_domain(part: PreparedRelease, index: int) -> str:
     return f"{known}; {statement_notices.describe_selection_threshold(part.plan)}"
 
 
-def _describe_tree(engine: Engine, prepared: PreparedQuery, relation: Relation, indent: str) -> Iterator[str]:
+def _describe_tree(engine: Engine, prepared: QueryRun, relation: Relation, indent: str) -> Iterator[str]:
     if isinstance(relation, PublicSubquery):
         yield f"{indent[3:]}└─ Answer{_format_alias('', relation.alias)}   public"
         yield from _describe_outer_query(engine, prepared, relation.outer, indent)
@@ -239,7 +240,7 @@ def _format_aggregates(relation: PerUnitGroupBy) -> str:
     return ", ".join(texts) or "nothing"
 
 
-def _get_confidence(prepared: PreparedQuery) -> float:
+def _get_confidence(prepared: QueryRun) -> float:
     target = prepared.terms.target
     return float(CONFIDENCE if target is None else target.confidence)
 
@@ -349,7 +350,7 @@ def _describe_expected_error(plan: MeasurementPlan, item: Aggregation, confidenc
     return f"expected {100 * confidence:.12g}% half-width {half:,.4g}{learnt}"
 
 
-def _describe_charge(engine: Engine, prepared: PreparedQuery, quotes: Sequence[Quote]) -> Iterator[str]:
+def _describe_charge(engine: Engine, prepared: QueryRun, quotes: Sequence[Quote]) -> Iterator[str]:
     yield "Price"
     several = len(prepared.releases) > 1
     for number, part in enumerate(prepared.releases, 1):
@@ -377,7 +378,7 @@ def _describe_charge(engine: Engine, prepared: PreparedQuery, quotes: Sequence[Q
         )
 
 
-def _describe_target(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
+def _describe_target(engine: Engine, prepared: QueryRun) -> Iterator[str]:
     """Yield the requested accuracy, and what is known of its price before anything is released."""
     target, epsilon = prepared.terms.target, float(prepared.terms.epsilon)
     if target is None:
@@ -385,13 +386,13 @@ def _describe_target(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
     if target.relative_error is None:
         yield f"  requested {target}: ε = {epsilon:g} is the smallest that meets it"
         return
-    most, whose = engine.build_loss_search(prepared, target).compute_epsilon_limit()
+    most, whose = build_loss_search(engine, prepared, target).compute_epsilon_limit()
     yield f"  requested {target}: the ε that it needs depends on released values, and is not known beforehand"
     yield f"  first step: ε = {epsilon:g}, if nothing was released before; at most {STEPS} steps"
     yield f"  all steps together: at most as for ε = {float(most):g}, {whose}; less if the target is met, or found to be out of reach, earlier"
 
 
-def _describe_account(prepared: PreparedQuery, quote: Quote) -> str:
+def _describe_account(prepared: QueryRun, quote: Quote) -> str:
     """Return the account that is charged, with the part of its table."""
     name = f"{quote.table} for {quote.analyst}" if quote.analyst else quote.table
     part = describe_box(quote.box, [part.plan.analysis.release for part in prepared.releases])

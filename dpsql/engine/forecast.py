@@ -7,19 +7,31 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.engine import notices
-from dpsql.engine.pipeline import Engine
-from dpsql.engine.prepare import PreparedQuery
+from dpsql.engine.charging import compute_quotes, require_bindable
+from dpsql.engine.engine import Engine
+from dpsql.engine.query_run import PlanOptions, QueryRun
+from dpsql.engine.replays import plan_and_match
 from dpsql.errors import QueryRejected
 from dpsql.ledger import BudgetState, Quote
 from dpsql.ledger.protocol import TableCharge
 from dpsql.plan.nodes import OuterQuery
 from dpsql.policy.request.loss import format_rounded
-from dpsql.policy.request.query import ResolvedQuery
+from dpsql.policy.request.query import Query, ResolvedQuery
 from dpsql.privacy.accounting.charge import Charge
 from dpsql.results.rendering import format_table
 from dpsql.sql.parse.scanner import remove_comments
 
 _WIDTH = 48
+
+
+def plan_for_forecast(engine: Engine, query: Query) -> QueryRun:
+    """Prepare a query to show it and its charge, also if its loss is beyond the whole budget; nothing is charged.
+
+    Raises QueryRejected if the query would be refused, OperationalError if the database cannot bind it.
+    """
+    prepared = plan_and_match(engine, query, PlanOptions(is_forecast=True))
+    require_bindable(engine, prepared)
+    return prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +90,7 @@ class Forecast:
     notices: tuple[str, ...] = ()
 
     @classmethod
-    def from_queries(cls, engine: Engine, plan: Sequence[PreparedQuery]) -> Forecast:
+    def from_queries(cls, engine: Engine, plan: Sequence[QueryRun]) -> Forecast:
         """Return the forecast of queries that are run in this order."""
         states = {state.key: state for state in engine.ledger.list_states()}
         queries, together, asked = (
@@ -97,7 +109,7 @@ class Forecast:
             again = prepared.query.replay and (prepared.outer, prepared.terms) in asked
             asked.add((prepared.outer, prepared.terms))
             line = PlannedQuery(number, prepared.query.sql, prepared.terms.epsilon)
-            quotes = () if again else engine.compute_quotes(prepared)
+            quotes = () if again else compute_quotes(engine, prepared)
             together += prepared.table_charges if quotes else ()
             queries += [
                 replace(

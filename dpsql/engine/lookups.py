@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from dpsql.analysis.text_bounds import bound_row_work
 from dpsql.backends import Backend, scratch_database
-from dpsql.engine.post_processor import to_constants
+from dpsql.engine.subquery_values import to_constants
 from dpsql.errors import BackendError, QueryRejected
 from dpsql.plan.dependencies import (
     KnownValues,

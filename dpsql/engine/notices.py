@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 
 from dpsql.analysis.intervals import derive_interval, derive_known_intervals
-from dpsql.engine.accuracy_search import predict_noise_half_width
 from dpsql.engine.intervals.cells import RowProvenance, compute_intervals, find_released_ends
-from dpsql.engine.intervals.noise_laws import compute_allowances, find_clamp
+from dpsql.engine.intervals.noise_laws import compute_allowances, find_clamp, predict_noise_half_width
 from dpsql.engine.postprocess.empty_groups import has_condition, has_value_count
-from dpsql.engine.prepare import PreparedQuery
+from dpsql.engine.query_run import QueryRun
 from dpsql.engine.released_table import ReleasedTable
 from dpsql.engine.statement_notices import (
     CONFIDENCE,
@@ -88,14 +87,14 @@ def list_statement_notices(outer: OuterQuery) -> tuple[str, ...]:
 
 
 def make_answer_notices(
-    prepared: PreparedQuery,
+    prepared: QueryRun,
     tables: Sequence[ReleasedTable],
     origins: RowProvenance | None,
     bounded_columns: Sequence[bool],
 ) -> Callable[[Result], tuple[str, ...]]:
     """Return a function that computes the notices of an answer from its released tables.
 
-    `bounded_columns` says which columns have intervals.
+    `bounded_columns` marks the columns that have intervals.
     """
     outer = prepared.outer
     chosen, bare = (
@@ -118,7 +117,7 @@ def make_answer_notices(
     )
 
 
-def _list_unbounded_columns(prepared: PreparedQuery, bounded: Sequence[bool]) -> tuple[int, ...]:
+def _list_unbounded_columns(prepared: QueryRun, bounded: Sequence[bool]) -> tuple[int, ...]:
     """Return the noisy columns that have no intervals, except for quantiles and ends of intervals.
 
     Booleans, texts and lists are among them: noise decides about `COUNT(*) > 100`, too.

@@ -1,40 +1,63 @@
-"""Post-processing: run the outer query of a statement on a scratch engine that holds its released tables."""
+"""Post-processing: the rows of an answer from released tables, which need no further noise.
+
+The rows are the released ones as they are, or those of the outer query on a scratch engine that holds the released tables, or, for
+a query without a release, those of the public tables.
+"""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dpsql.analysis.intervals import derive_answer_intervals, derive_interval
-from dpsql.analysis.number_types import to_decimal
 from dpsql.backends import Backend
 from dpsql.backends.scratch_database import ScratchDatabase
 from dpsql.engine.intervals.cells import CONFIDENCE, compute_interval_ends
 from dpsql.engine.intervals.derived_values import DerivedIntervals, PublicCopy, list_simulated_columns
 from dpsql.engine.intervals.post_selection import RowChoice, compute_kept_row_confidence
 from dpsql.engine.postprocess.consistency import make_consistent
-from dpsql.engine.postprocess.empty_groups import mark_null_sums, mark_occupied_groups, present_table
-from dpsql.engine.prepare import PreparedQuery, PreparedRelease
+from dpsql.engine.postprocess.empty_groups import (
+    list_counted_sums,
+    list_possibly_empty_releases,
+    mark_null_sums,
+    mark_occupied_groups,
+    present_table,
+    with_null_sums,
+)
+from dpsql.engine.query_run import PreparedRelease, QueryRun
 from dpsql.engine.released_table import ReleasedTable
+from dpsql.engine.subquery_values import to_constants
 from dpsql.plan.dependencies import KnownValues, list_final_releases, substitute_subqueries
 from dpsql.plan.expressions import Expr, Literal, ReleasedColumn, Scalar
-from dpsql.plan.functions.enclosures import round_to_doubles
-from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.nodes import PublicSubquery, Release, Values
-from dpsql.plan.provenance import find_provenance, mark_noiseless_outputs
+from dpsql.plan.provenance import find_provenance
 from dpsql.sql.compile.outer_query import (
     OCCUPIED,
+    OriginalTables,
     ReleasedTables,
     emit_copy,
     emit_outer_query,
+    find_unchanged_columns,
     name_null_column,
 )
 
 ROUNDS = 8
 """How often ends of intervals are made again for fewer kept rows, before they are made for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRows:
+    """The rows of an answer, each followed by the index of its released row and of its branch, with the types of the columns.
+
+    `tables` are the released tables as they are shown; `derived` are the intervals of values that are computed from several rows.
+    """
+
+    tables: Sequence[ReleasedTable]
+    rows: Sequence[tuple[Any, ...]]
+    types: Sequence[str]
+    derived: DerivedIntervals | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +106,13 @@ class PostProcessor:
         columns = [*series, list(range(len(table.rows))), *ends, *occupancy, *nulls]
         self.scratch.fill_table(self.copies.released[release], columns)
 
+    def load_intermediate_release(self, running: QueryRun, release: Release) -> None:
+        """Load the newest released table if a subquery reads it; tables that only the outer query reads are loaded at the end."""
+        if release not in list_final_releases(running.steps):
+            self.load_table(release, present_table(running.released_tables[-1]))
+
     def load_consistent_tables(
-        self, prepared: PreparedQuery, tables: Sequence[ReleasedTable]
+        self, prepared: QueryRun, tables: Sequence[ReleasedTable]
     ) -> list[ReleasedTable]:
         """Make the final releases consistent and load them; return the tables of all releases as they are shown."""
         last = list_final_releases(prepared.steps)
@@ -101,8 +129,21 @@ class PostProcessor:
         rows, _ = self.scratch.run_query(emit_outer_query(query, self.copies.with_step(step)))
         return to_constants(step, rows)
 
+    def evaluate_step(self, running: QueryRun, step: Scalar | PublicSubquery) -> QueryRun:
+        """Return the run with the value of one more subquery."""
+        value = self.evaluate_subquery(step, running.known_values)
+        return replace(running, known_values={**running.known_values, step: value})
+
+    def compute_answer(self, released: QueryRun) -> AnswerRows:
+        """Make the released tables consistent, and return the rows of the outer query over them."""
+        tables, values = released.released_tables, released.known_values
+        consistent_tables = self.load_consistent_tables(released, tables)
+        rows, types = self.compute_rows(released, consistent_tables, values)
+        derived = self.find_derived_intervals(released, tables, consistent_tables, values, rows)
+        return AnswerRows(consistent_tables, rows, types, derived)
+
     def compute_rows(
-        self, prepared: PreparedQuery, tables: Sequence[ReleasedTable], values: KnownValues
+        self, prepared: QueryRun, tables: Sequence[ReleasedTable], values: KnownValues
     ) -> tuple[list[tuple[Any, ...]], list[str]]:
         """Return the rows of the outer query with their provenance, and the engine types.
 
@@ -154,7 +195,7 @@ class PostProcessor:
 
     def find_derived_intervals(
         self,
-        prepared: PreparedQuery,
+        prepared: QueryRun,
         released: Sequence[ReleasedTable],
         tables: Sequence[ReleasedTable],
         values: KnownValues,
@@ -187,77 +228,74 @@ class PostProcessor:
         return found if found.has_distinct_rows() else None
 
 
-def to_constants(step: Scalar | PublicSubquery, rows: Sequence[tuple[Any, ...]]) -> Literal | Values:
-    """Return the rows of an evaluated subquery as constants; a scalar subquery without rows is NULL.
+@contextmanager
+def open_post_processor(prepared: QueryRun, backend: Backend) -> Iterator[PostProcessor | None]:
+    """Open a scratch engine with the tables of a prepared query, still empty; None if the released rows are the answer as they are.
 
-    Claim: each noisy number is within the interval that the plan derives for it. No two different values of a column become
-    equal, so a private row that matches one row of the subquery still matches at most one.
-    Why: noise is unbounded, so a value computed from it may be anywhere; it is clamped here, the only place where released values
-    enter private computations. Keys have no noise and are not clamped. A value that clamping would make equal to another becomes
-    NULL, which equals nothing.
+    A query whose post-processing cannot be bound fails here, before it is charged.
     """
-    columns: Sequence[Expr] = step.columns if isinstance(step, PublicSubquery) else (step,)
-    ranges = [
-        ANYWHERE if exact else derive_interval(column).narrow_to(around)
-        for column, around, exact in zip(
-            columns, derive_answer_intervals(step.outer), mark_noiseless_outputs(step.outer), strict=True
-        )
-    ]
-    series = [
-        _clip_column(values, around) for values, around in zip(zip(*rows, strict=True), ranges, strict=False)
-    ]
-    cleaned = tuple(zip(*series, strict=True)) if rows else ()
-    if isinstance(step, PublicSubquery):
-        return Values(cleaned, step.alias, step.columns)
-    return Literal(cleaned[0][0] if cleaned else None, step.type)
+    if not isinstance(prepared.post_processing, ReleasedTables):
+        raise TypeError("a query without a release has no released tables")
+    if find_unchanged_columns(prepared.outer) is not None:
+        yield None
+        return
+    with ScratchDatabase() as scratch:
+        processor = PostProcessor(scratch, prepared.post_processing, backend)
+        processor.create_tables(prepared.releases)
+        scratch.run_query(prepared.outer_sql)
+        yield processor
+
+
+def emit_outer_statement(verified: QueryRun) -> QueryRun:
+    """Return the run with the SQL that post-processes its releases, and the names of the tables that it reads."""
+    named = {part.release: f"#released{index}" for index, part in enumerate(verified.releases)}
+    empty = list_possibly_empty_releases({part.release: part.plan for part in verified.releases})
+    sums = {part.release: list_counted_sums(part.plan) for part in verified.releases}
+    above = ReleasedTables(named, empty, sums) if named else OriginalTables()
+    sql = emit_outer_query(verified.outer, above, traced=True)
+    for step in verified.steps:
+        if not isinstance(step, Release):
+            emit_outer_query(
+                step.outer, above.with_step(step)
+            )  # for the copies of public tables that it reads
+    return replace(verified, post_processing=above, outer_sql=sql)
+
+
+def compute_answer(released: QueryRun, processor: PostProcessor | None, backend: Backend) -> AnswerRows:
+    """Return the rows of an answer; `processor` holds the released tables, unless their rows are the answer as they are."""
+    if processor is not None:
+        return processor.compute_answer(released)
+    if isinstance(released.post_processing, OriginalTables):
+        return _read_public_answer(released, released.post_processing, backend)
+    return _take_released_rows(released)
+
+
+def _take_released_rows(released: QueryRun) -> AnswerRows:
+    """Return the released rows of a query that shows them in some order of columns."""
+    (table,), places = released.released_tables, find_unchanged_columns(released.outer)
+    if places is None:
+        raise TypeError("the rows of the answer are not those of the release")
+    table = present_table(table)
+    groups = zip(with_null_sums(table.plan, table), mark_occupied_groups(table.plan, table), strict=True)
+    inhabited_rows = [(row, number) for number, (row, inhabited) in enumerate(groups) if inhabited]
+    rows = [(*(row[place] for place in places), number, 0) for row, number in inhabited_rows]
+    return AnswerRows([table], rows, [table.columns[place][1] for place in places])
+
+
+def _read_public_answer(prepared: QueryRun, tables: OriginalTables, backend: Backend) -> AnswerRows:
+    """Return the rows of a query that reads nothing private: exactly, and free."""
+    values: dict[Scalar | PublicSubquery, Expr | Values] = {}
+    for step in prepared.steps:
+        if not isinstance(step, Release):
+            found, _ = backend.read_public_rows(
+                emit_outer_query(substitute_subqueries(step.outer, values), tables)
+            )
+            values[step] = to_constants(step, found)
+    return AnswerRows(
+        [], *backend.read_public_rows(emit_outer_query(substitute_subqueries(prepared.outer, values), tables))
+    )
 
 
 def _split_columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:
     """Return rows as columns."""
     return list(zip(*rows, strict=True)) if rows else [()] * width
-
-
-def _clip_column(values: Sequence[Any], around: Interval) -> list[Any]:
-    """Return the values of a column clamped to an interval; NULL for those that clamping makes equal to others."""
-    moved = [_clip_value(value, around) for value in values]
-    pairs = [(value, at) for value, at in zip(values, moved, strict=True) if isinstance(at, (int, float))]
-    met: dict[Any, set[Any]] = {}
-    for value, at in pairs:
-        met.setdefault(at, set()).add(value)
-    merged = {at for value, at in pairs if value != at and len(met[at]) > 1}
-    return [
-        None if isinstance(at, (int, float)) and at != value and at in merged else at
-        for value, at in zip(values, moved, strict=True)
-    ]
-
-
-def _clip_value(value: Any, around: Interval) -> Any:
-    """Return a released value as a constant: finite, and clamped to its interval."""
-    if isinstance(value, dict):
-        return tuple(value.items())
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return value
-    if not math.isfinite(value):
-        return None
-    whole = isinstance(value, int)
-    around = around if whole else round_to_doubles(around)
-    low, high = around.low, around.high
-    if low is not None and value < low:
-        return math.ceil(low) if whole else float(low)
-    if high is not None and value > high:
-        return math.floor(high) if whole else float(high)
-    return value
-
-
-def build_answer_rows(
-    rows: Sequence[tuple[Any, ...]], digits: Sequence[tuple[int, int] | None]
-) -> tuple[tuple[Any, ...], ...]:
-    """Return the outputs of each row, without the provenance that follows them."""
-    if not any(digits):
-        return tuple(tuple(row[: len(digits)]) for row in rows)
-    return tuple(tuple(map(_convert_value, row, digits)) for row in rows)
-
-
-def _convert_value(value: Any, digits: tuple[int, int] | None) -> Any:
-    """Return a value of the answer, as a DECIMAL if its expression is one in the engine."""
-    return value if digits is None or not isinstance(value, (int, float)) else to_decimal(value, digits)

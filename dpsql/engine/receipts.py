@@ -3,45 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from dpsql.backends import Backend
-from dpsql.engine.prepare import PreparedQuery, describe_mechanisms
-from dpsql.ledger import Entry
+from dpsql.engine.engine import Engine
+from dpsql.engine.query_run import QueryRun, describe_mechanisms
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.policy import Policy
 from dpsql.privacy.accounting.events import to_json
 from dpsql.results.result import Receipt
 from dpsql.version import VERSION
 
 
-def build_receipt(  # noqa: PLR0917  (each is a fact of who asked and of what)
-    prepared: PreparedQuery,
-    entries: Sequence[Entry],
-    measured: Sequence[MeasurementPlan] | None,
-    policy: Policy,
-    policy_digest: str,
-    backend: Backend,
-    analyst: str,
+def build_receipt(
+    engine: Engine, run: QueryRun, measured: Sequence[MeasurementPlan] | None = None
 ) -> Receipt:
-    """Return the receipt of a query that was charged as `entries` say, or, without any, explained.
+    """Return the receipt of a query that was charged as its entries say, or, without any, explained.
 
     `measured` are the plans of its releases with all that was chosen on the way.
     """
-    event = prepared.event
+    event = run.event
     return Receipt(
-        query=prepared.query.sql,
-        plan=prepared.plan_digest,
-        analyst=analyst,
-        privacy_unit=policy.privacy_unit,
-        neighbors=policy.neighbors,
-        data_version=policy.data_version,
-        policy=policy_digest,
+        query=run.query.sql,
+        plan=run.plan_digest,
+        analyst=engine.analyst,
+        privacy_unit=engine.policy.privacy_unit,
+        neighbors=engine.policy.neighbors,
+        data_version=engine.policy.data_version,
+        policy=engine.policy_digest,
         mechanisms=tuple(
-            prepared.mechanisms
+            run.mechanisms
             if measured is None
             else [mechanism for plan in measured for mechanism in describe_mechanisms(plan)]
         ),
@@ -58,13 +51,13 @@ def build_receipt(  # noqa: PLR0917  (each is a fact of who asked and of what)
                 **({} if entry.reservation is None else {"slice": entry.reservation}),
                 **({"account": entry.account_analyst} if entry.account_analyst else {}),
             }
-            for entry in entries
+            for entry in run.entries
         ),
-        versions=collect_versions(backend),
-        constants=dict(prepared.constants),
-        target=prepared.terms.to_target_record(),
-        replayed=prepared.replayed_entries,
-        refined=tuple(dict.fromkeys(base.entry for base in prepared.refinements)),
+        versions=collect_versions(engine.backend),
+        constants=dict(run.constants),
+        target=run.terms.to_target_record(),
+        replayed=run.replayed_entries,
+        refined=tuple(dict.fromkeys(base.entry for base in run.refinements)),
     )
 
 
@@ -84,9 +77,7 @@ def _get_parser_version() -> str:
 # The details of a charge in the ledger's entries, so that a receipt can be checked against them.
 
 
-def build_charge_details(
-    prepared: PreparedQuery, policy: Policy, policy_digest: str, versions: Mapping[str, str]
-) -> dict[str, Any]:
+def build_charge_details(engine: Engine, prepared: QueryRun) -> dict[str, Any]:
     """Return the details of a charge, which follow from the query, the policy and earlier releases.
 
     `mechanisms` are drawn for this charge. `answered` is the noise of the answer, which differs if a part was released before, or
@@ -96,12 +87,12 @@ def build_charge_details(
     event, drawn, answered = prepared.event, prepared.drawn_mechanisms, prepared.mechanisms
     found: dict[str, Any] = {
         "plan": prepared.plan_digest,
-        "data_version": policy.data_version,
-        "policy": policy_digest,
+        "data_version": engine.policy.data_version,
+        "policy": engine.policy_digest,
         "mechanisms": drawn,
-        "privacy_unit": policy.privacy_unit,
-        "neighbors": policy.neighbors,
-        "versions": dict(versions),
+        "privacy_unit": engine.policy.privacy_unit,
+        "neighbors": engine.policy.neighbors,
+        "versions": collect_versions(engine.backend),
     }
     optional: dict[str, Any] = {
         "answered": None if answered == drawn else answered,

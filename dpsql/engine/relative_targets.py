@@ -1,18 +1,17 @@
 """Answers whose error is a part of each value: released with much noise first, and then with less, step by step.
 
-Claim: all steps together are charged at most what one release at the most that a query may ask for is charged, there
-are at most `STEPS` of them, and they reveal only what they release.
-Why: a step's loss is a function of what was released before it and of public metadata, and adaptive charges add up
-under a filter, as the ledger is; those of one search are kept below that limit again. A step that refines the one
-before is charged the difference. Each loss is at least twice the one before, except for the first loss that is known
-to be enough, which may be closer.
+Claim: all steps together are charged at most as much as one release at the largest loss that a query may request. There are at
+most `STEPS` of them, and they reveal only what they release.
+Why: the loss of a step is a function of earlier releases and of public metadata, and adaptive charges add up under a filter. The
+ledger is one, and the charges of one search are kept below the same limit. A step that refines the one before is charged the
+difference. Each loss is at least twice the one before, except for the first loss that is known to be enough, which may be closer.
 Source: Rogers, Roth, Ullman, Vadhan 2016, section 5 (filters of adaptive charges); Koufogiannis, Han, Pappas 2016,
 section 4 (gradual release); Ligett, Neel, Roth, Waggoner, Wu 2017, "Accuracy first".
 
-Claim: with the target's probability the noise of a value is at most the target's part of what is released.
-Why: the search ends on what it sees, so noise that makes a value seem large ends it too early: that is a miss on one
-side, at the one step whose error the value's part is near, and adds a half to what is missed without it. So half-widths
-are taken at a confidence that misses two thirds as often. tests/properties/test_relative.py measures it where it is worst.
+Claim: with the probability of the target, the noise of a value is at most the target's part of the released value.
+Why: the search ends when the released values meet the target, so noise that enlarges a value ends it too early. That is a miss on
+one side, at the one step whose error is near the allowed one, and adds a half to the probability of a miss. So half-widths are
+taken at a confidence that misses two thirds as often. tests/properties/test_relative.py measures it where it is worst.
 """
 
 from __future__ import annotations
@@ -24,9 +23,13 @@ from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.engine.accuracy_search import FIRST, LossSearch, Place
-from dpsql.engine.pipeline import Engine
-from dpsql.engine.prepare import PreparedQuery
+from dpsql.engine.accuracy_targets import build_loss_search
+from dpsql.engine.charging import compute_quotes
+from dpsql.engine.engine import Engine
+from dpsql.engine.query_run import PlanOptions, QueryRun
 from dpsql.engine.replay.reuse import is_combinable
+from dpsql.engine.replays import answer_combined, plan_and_match
+from dpsql.engine.stages import answer_query
 from dpsql.errors import BudgetExhausted, Error, QueryRejected
 from dpsql.ledger import Quote
 from dpsql.ledger.protocol import AccountKey
@@ -93,20 +96,20 @@ class Cell:
         )
 
 
-def answer_in_steps(engine: Engine, prepared: PreparedQuery) -> Result:
+def answer_in_steps(engine: Engine, prepared: QueryRun) -> Result:
     """Answer a prepared query, in as many steps as its target needs.
 
     If the target cannot be met, or a later step fails, the last answer is returned with a notice. Raises as
-    `Engine.answer_query` does, as long as nothing was released.
+    `answer_query` does, as long as nothing was released.
     """
     target = prepared.terms.target
     if target is None or target.relative_error is None or not prepared.releases:
-        return engine.answer_query(prepared)
+        return answer_query(engine, prepared)
     return _StepwiseSearch(
         engine,
         prepared,
         target,
-        engine.build_loss_search(prepared, tighten_target(target)),
+        build_loss_search(engine, prepared, tighten_target(target)),
         target.relative_error.fraction,
     ).run_steps()
 
@@ -121,7 +124,7 @@ class _StepwiseSearch:
     """A search in progress: the first query, the target, the charges so far, and the answer after each step."""
 
     engine: Engine
-    first: PreparedQuery
+    first: QueryRun
     target: Target
     search: LossSearch
     share: Fraction
@@ -202,19 +205,19 @@ class _StepwiseSearch:
         if not self.first.query.replay or not all(map(is_combinable, parts)):
             return None
         try:
-            return self.engine.answer_combined(self.first)
+            return answer_combined(self.engine, self.first)
         except QueryRejected as error:
             if error.code != "nothing_released":
                 raise
         return None
 
-    def _find_payable_step(self, epsilon: Fraction, least: Fraction) -> PreparedQuery | None:
+    def _find_payable_step(self, epsilon: Fraction, least: Fraction) -> QueryRun | None:
         """Return the step at this loss, or at the largest loss from `least` on for which there is budget."""
         step = replace(
-            self.engine.plan_and_match(self.first.query, at=epsilon),
+            plan_and_match(self.engine, self.first.query, PlanOptions(epsilon=epsilon)),
             earlier_charges=self._list_charge_entries(),
         )
-        rooms = [(quote, self._compute_room(quote)) for quote in self.engine.compute_quotes(step)]
+        rooms = [(quote, self._compute_room(quote)) for quote in compute_quotes(self.engine, step)]
         if all(quote.charge.is_within(room) for quote, room in rooms):
             return step
         left = min(
@@ -239,10 +242,10 @@ class _StepwiseSearch:
     def _get_accountant(self, quote: Quote) -> Accountant:
         return self.engine.get_account(quote.table).accountant
 
-    def _take_step(self, step: PreparedQuery) -> Result:
+    def _take_step(self, step: QueryRun) -> Result:
         """Take one more step and return its answer, combined with all earlier ones if possible."""
-        quotes = self.engine.compute_quotes(step)
-        result = self.engine.answer_query(step)
+        quotes = compute_quotes(self.engine, step)
+        result = answer_query(self.engine, step)
         for quote in quotes:
             self.spent_units[quote.key, quote.box] += quote.charge.loss
         self.steps.append((step.event, result))

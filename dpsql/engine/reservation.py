@@ -15,7 +15,7 @@ from dpsql.privacy.accounting.charge import NOTHING
 from dpsql.privacy.accounting.events import Composed, Event, Pure, Selection
 
 if TYPE_CHECKING:
-    from dpsql.engine.pipeline import Engine
+    from dpsql.engine.engine import Engine
 
 
 class Reservation:

@@ -13,7 +13,7 @@ from dpsql.backends import Backend
 from dpsql.backends.scratch_database import ScratchDatabase
 from dpsql.engine.database_identity import get_database_mark
 from dpsql.engine.post_processor import PostProcessor
-from dpsql.engine.prepare import PreparedQuery, PreparedRelease, Refinement, ReplayedRelease
+from dpsql.engine.query_run import PreparedRelease, QueryRun, Refinement, ReplayedRelease
 from dpsql.engine.released_table import ReleasedTable
 from dpsql.engine.replay.reuse import (
     CoupledRefinement,
@@ -32,7 +32,7 @@ from dpsql.engine.replay.stored_release import (
     make_corruption_error,
 )
 from dpsql.errors import QueryRejected
-from dpsql.ledger import Entry, Ledger
+from dpsql.ledger import Ledger
 from dpsql.ledger.protocol import Account
 from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
 from dpsql.plan.dependencies import KnownValues, list_releases, list_required_subqueries
@@ -81,13 +81,13 @@ class ReleaseStore:
             self.policy, self.analyst, get_database_mark(self.policy, self.backend)
         )
 
-    def match_stored(self, prepared: PreparedQuery) -> PreparedQuery:
+    def match_stored(self, prepared: QueryRun) -> QueryRun:
         """Return the statement with its stored releases, and the values of subqueries that follow from them."""
         return self._match_releases(
             prepared, partial(self._find_exact_or_refined, promised=prepared.terms.is_error_promised)
         )
 
-    def combine_stored(self, prepared: PreparedQuery) -> PreparedQuery:
+    def combine_stored(self, prepared: QueryRun) -> QueryRun:
         """Return the statement with all stored releases of its statistics combined, whatever their noise.
 
         Raises QueryRejected with code "nothing_released" if some statistic has no stored release.
@@ -102,7 +102,7 @@ class ReleaseStore:
                 )
         return found
 
-    def _match_releases(self, prepared: PreparedQuery, find: Find) -> PreparedQuery:
+    def _match_releases(self, prepared: QueryRun, find: Find) -> QueryRun:
         if not isinstance(prepared.post_processing, ReleasedTables):
             return prepared
         read = {step for part in prepared.releases for step in list_required_subqueries(part.release)}
@@ -115,8 +115,8 @@ class ReleaseStore:
             return self._match_in_order(prepared, above, read, find)
 
     def _match_in_order(
-        self, prepared: PreparedQuery, above: PostProcessor, read: set[Scalar | PublicSubquery], find: Find
-    ) -> PreparedQuery:
+        self, prepared: QueryRun, above: PostProcessor, read: set[Scalar | PublicSubquery], find: Find
+    ) -> QueryRun:
         """Match releases as `_match_releases` does, if they use values of other releases."""
         parts = {part.release: part for part in prepared.releases}
         values: dict[Scalar | PublicSubquery, Expr | Values] = {}
@@ -246,16 +246,10 @@ class ReleaseStore:
                 found.add(table)
         return frozenset(found)
 
-    def store_releases(
-        self,
-        parts: Sequence[PreparedRelease],
-        tables: Sequence[ReleasedTable],
-        values: KnownValues,
-        entry: Entry,
-    ) -> None:
-        """Store the new releases, all or none; `entry` is the first entry that was charged for them."""
-        new = []
-        for part, table in zip(parts, tables, strict=True):
+    def store_releases(self, released: QueryRun) -> None:
+        """Store the new releases of a charged query, all or none, under the first entry of its charge."""
+        new, values = [], released.known_values
+        for part, table in zip(released.releases, released.released_tables, strict=True):
             # A refined release is stored with the total loss of both releases.
             if part.event is not None and part.plan.event is not None:
                 names = self._compute_fingerprint(part.plan, values)
@@ -269,7 +263,7 @@ class ReleaseStore:
                 if layout is not None:
                     rows = self.rules.compute_rows_digest(part.plan, values)
                     new.append(NewRelease(rows, names.statistic, layout.to_text(), once=True))
-        self.ledger.store_releases(new, entry)
+        self.ledger.store_releases(new, released.entries[0])
         self._covered_statistics.extend(each.measurement for each in new if each.once)
 
     def _compute_fingerprint(self, plan: MeasurementPlan, values: KnownValues) -> Fingerprint:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dpsql.engine.draw import run_without_frames
-from dpsql.engine.pipeline import Engine
-from dpsql.engine.prepare import PreparedQuery
-from dpsql.engine.release import open_stream as open_running_stream
+from dataclasses import replace
+
+from dpsql.engine.charging import record_failure, record_release_failures, run_after_charge
+from dpsql.engine.engine import Engine
+from dpsql.engine.exact_release import run_without_frames
+from dpsql.engine.query_run import QueryRun
+from dpsql.engine.receipts import build_receipt
+from dpsql.engine.release.draw_release import open_stream as open_running_stream
+from dpsql.engine.stages import charge, run
 from dpsql.engine.stop_requests import CANCELLED, is_interruption
 from dpsql.errors import BackendError, InternalError, OperationalError
 from dpsql.ledger import Entry
@@ -13,42 +18,36 @@ from dpsql.privacy.synthesis.stream import Cells, RunningStream, StreamedCount
 from dpsql.results.result import Receipt
 
 
-def open_stream(engine: Engine, prepared: PreparedQuery) -> tuple[RunningStream, Receipt]:
+def open_stream(engine: Engine, prepared: QueryRun) -> tuple[RunningStream, Receipt]:
     """Charge a stream of counts for the groups of a query with one release, and open it: all is charged before groups are read."""
-    part, entries = prepared.single_release, engine.charge_query(prepared)
+    part, charged = prepared.single_release, charge(engine, prepared)
 
     def begin_stream() -> RunningStream:
-        return open_running_stream(
-            part.plan, part.statement, engine.backend.run_statement(part.statement.sql), engine.entropy
-        )
+        with run(engine, part) as measured:
+            return open_running_stream(part.plan, part.statement, measured.rows, engine.entropy)
 
     def finish_opening() -> tuple[RunningStream, Receipt]:
-        try:
+        with record_release_failures(engine, charged, part):
             running = run_without_frames(begin_stream)
-        except (BackendError, InternalError) as error:
-            engine.record_failure(part.tables, prepared, entries, error.code)
-            raise
-        return running, engine.build_receipt(prepared, entries, [part.plan])
+        return running, build_receipt(engine, charged, [part.plan])
 
-    return engine.run_after_charge(prepared, entries, finish_opening)
+    return run_after_charge(engine, charged, finish_opening)
 
 
 def answer_stream_query(
-    engine: Engine, running: RunningStream, cells: Cells, prepared: PreparedQuery, entry: Entry | None
+    engine: Engine, running: RunningStream, cells: Cells, prepared: QueryRun, entry: Entry | None
 ) -> StreamedCount:
     """Answer one query of a stream; a failure ends the stream, reveals no exact counts, and is recorded like any other."""
     require_current_entry(engine, entry)
     before = running.find_known_count(cells)
     if before is not None:
         return before
-    entries = () if entry is None else (entry,)
+    charged = replace(prepared, entries=() if entry is None else (entry,))
     try:
         return run_without_frames(lambda: running.answer_query(cells, engine.entropy))
     except BaseException as error:
         if is_interruption(error) or isinstance(error, (BackendError, InternalError)):
-            engine.record_failure(
-                prepared.single_release.tables, prepared, entries, getattr(error, "code", CANCELLED)
-            )
+            record_failure(engine, charged, charged.tables, getattr(error, "code", CANCELLED))
         raise
 
 

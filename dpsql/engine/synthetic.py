@@ -14,8 +14,13 @@ from dataclasses import dataclass, replace
 from dpsql.analysis.domains import MAX_GROUPS, Domain, derive_domain, list_combinations
 from dpsql.analysis.intervals import derive_interval, derive_known_intervals
 from dpsql.backends.quoting import quote_identifier
-from dpsql.engine.pipeline import Engine
-from dpsql.engine.prepare import PreparedQuery
+from dpsql.engine.charging import run_after_charge
+from dpsql.engine.engine import Engine
+from dpsql.engine.query_run import PlanOptions, QueryRun
+from dpsql.engine.receipts import build_receipt
+from dpsql.engine.released_table import ReleasedTable
+from dpsql.engine.replays import match_stored
+from dpsql.engine.stages import charge, draw_releases, prepare_query
 from dpsql.errors import LossError, Position, ProgrammingError, QueryRejected
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import Release
@@ -56,7 +61,7 @@ Workload = str | Iterable[Sequence[str] | str]
 class PreparedSynthesis:
     """A synthetic table or a stream before its charge: the prepared count, and its columns with types and public values."""
 
-    prepared: PreparedQuery
+    prepared: QueryRun
     columns: tuple[str, ...]
     types: tuple[str, ...]
     domains: tuple[Domain, ...]
@@ -98,7 +103,7 @@ def prepare_synthetic_table(
         ),
         "SYNTHETIC TABLE",
     )
-    return replace(found, prepared=engine.match_stored(found.prepared))
+    return replace(found, prepared=match_stored(engine, found.prepared))
 
 
 def prepare_local_table(engine: Engine, asked: Query) -> PreparedSynthesis:
@@ -118,7 +123,7 @@ def prepare_local_table(engine: Engine, asked: Query) -> PreparedSynthesis:
         found = with_statement_text(
             replace(steps, ends=tuple(bounds.values())), _format_statement(steps, asked, "LOCAL TABLE")
         )
-    return replace(found, prepared=engine.match_stored(found.prepared)) if asked.replay else found
+    return replace(found, prepared=match_stored(engine, found.prepared)) if asked.replay else found
 
 
 def _prepare_randomization(engine: Engine, asked: Query, rounded: tuple[int, ...] = ()) -> PreparedSynthesis:
@@ -133,7 +138,7 @@ def _prepare_randomization(engine: Engine, asked: Query, rounded: tuple[int, ...
 
 def make_local_table(engine: Engine, synthesis: PreparedSynthesis) -> LocalTable:
     """Charge durably, read and randomize the rows; or return them from a stored release, free."""
-    table, receipt = engine.answer_single_release(synthesis.prepared)
+    table, receipt = _answer_release(engine, synthesis.prepared)
     made = _get_mechanism(synthesis.prepared)
     if not isinstance(made, RandomizedTable):
         raise TypeError("a randomised table has a plan of its own")
@@ -240,7 +245,7 @@ def _format_statement(
 
 def make_synthetic_table(engine: Engine, synthesis: PreparedSynthesis) -> SyntheticTable:
     """Charge durably, read, and make the table; or make it again from a stored release, free."""
-    table, receipt = engine.answer_single_release(synthesis.prepared)
+    table, receipt = _answer_release(engine, synthesis.prepared)
     plan = table.plan.synthesis
     if plan is None or isinstance(plan.mechanism, (WeightsStream, RandomizedTable)):
         raise LookupError("a synthetic table has a plan of its own")
@@ -257,6 +262,18 @@ def make_synthetic_table(engine: Engine, synthesis: PreparedSynthesis) -> Synthe
     return SyntheticTable(synthesis.columns, synthesis.types, cells, error, receipt)
 
 
+def _answer_release(engine: Engine, prepared: QueryRun) -> tuple[ReleasedTable, Receipt]:
+    """Return the released table and the receipt of a query with one release, charged, read and stored as any other."""
+    charged = charge(engine, prepared)
+
+    def finish_release() -> tuple[ReleasedTable, Receipt]:
+        released = draw_releases(engine, charged)
+        (table,) = released.released_tables
+        return table, build_receipt(engine, released, [table.plan])
+
+    return run_after_charge(engine, charged, finish_release)
+
+
 def build_hypothesis_table(
     synthesis: PreparedSynthesis, histogram: Counts, receipt: Receipt
 ) -> SyntheticTable:
@@ -267,18 +284,20 @@ def build_hypothesis_table(
     return SyntheticTable(synthesis.columns, synthesis.types, cells, None, receipt)
 
 
-def _get_mechanism(prepared: PreparedQuery) -> SyntheticMethod | WeightsStream | RandomizedTable:
+def _get_mechanism(prepared: QueryRun) -> SyntheticMethod | WeightsStream | RandomizedTable:
     plan = prepared.plan.synthesis
     if plan is None:
         raise LookupError("a synthetic table has a plan of its own")
     return plan.mechanism
 
 
-def _prepare_count(engine: Engine, asked: Query) -> PreparedQuery:
+def _prepare_count(engine: Engine, asked: Query) -> QueryRun:
     """Prepare the count; the place of a refusal is that in the user's text."""
     counted = _build_count_query(asked.sql)
     try:
-        return engine.plan(replace(asked, sql=counted, replay=False), separate_keys=True)
+        return prepare_query(
+            engine, replace(asked, sql=counted, replay=False), PlanOptions(separate_keys=True)
+        )
     except QueryRejected as error:
         if error.text == counted and error.position is not None:
             line = error.position.line - 1
@@ -344,7 +363,7 @@ def _build_count_query(sql: str) -> str:
     return f"SELECT *, COUNT(*) FROM (\n{sql.rstrip().rstrip(';')}\n) AS synthetic_rows GROUP BY ALL"
 
 
-def _list_column_names(prepared: PreparedQuery, sql: str) -> tuple[str, ...]:
+def _list_column_names(prepared: QueryRun, sql: str) -> tuple[str, ...]:
     """Return the names of the columns, if the query reads private rows and is nothing but that count."""
     places = find_unchanged_columns(prepared.outer)
     release = prepared.releases[0].release if len(prepared.releases) == 1 else None

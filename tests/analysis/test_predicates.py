@@ -9,7 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.analysis.partitions.assignment import compute_boxes
-from dpsql.engine.prepare import PreparedQuery
+from dpsql.engine.query_run import QueryRun
 from dpsql.plan.nodes import list_private_scans
 from dpsql.privacy.accounting.partitions.boxes import WHOLE
 
@@ -46,7 +46,7 @@ def both() -> tuple[dpsql.Connection, dpsql.Connection]:
     return _connected([]), _connected(list(_COLUMNS))
 
 
-def _prepared(connection: dpsql.Connection, condition: str) -> PreparedQuery:
+def _prepared(connection: dpsql.Connection, condition: str) -> QueryRun:
     return connection.explain(f"SELECT COUNT(*) FROM v WHERE {condition}").prepared
 
 

@@ -15,6 +15,7 @@ import pytest
 import dpsql
 from dpsql.analysis.domains import MAX_DERIVED
 from dpsql.api.connection import Connection
+from dpsql.engine.replays import plan_and_match
 from dpsql.planning.quantiles import RankWindow
 from dpsql.policy.request.query import Query
 from tests.sql.study import prepare
@@ -246,7 +247,7 @@ def test_quantiles_are_chosen_among_public_values(asked: str) -> None:
         rules = {**RULES, "tables": {"sales": column, "wares": odd}}
         opened = dpsql.connect(database, policy=rules, ledger=":memory:", epsilon=1)
         sql = f"SELECT MEDIAN({asked}) FROM sales JOIN wares ON item = id"
-        found = opened.engine.plan_and_match(Query(sql, (), Fraction(1, 1000))).single_release
+        found = plan_and_match(opened.engine, Query(sql, (), Fraction(1, 1000))).single_release
         (quantile,) = found.plan.quantiles
         (packed,) = (
             RankWindow.from_packed(row[-1]) for row in database.execute(found.statement.sql).fetchall()

@@ -14,7 +14,7 @@ from small_study import write_study
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.pipeline import Engine
+from dpsql.engine import relative_targets
 
 SQL = "SELECT COUNT(*) AS n FROM visits"
 
@@ -56,14 +56,14 @@ class Slow:
 
     def __init__(self) -> None:
         self.began, self.may_go_on = threading.Event(), threading.Event()
-        answer = Engine.answer_query
+        answer = relative_targets.answer_query
 
         def slow(*arguments: Any) -> dpsql.Result:
             self.began.set()
             assert self.may_go_on.wait(30)
             return answer(*arguments)
 
-        self.patch = mock.patch.object(Engine, "answer_query", slow)
+        self.patch = mock.patch.object(relative_targets, "answer_query", slow)
 
 
 def test_the_loop_goes_on_and_what_waits_can_be_cancelled(con: Connection) -> None:

@@ -12,7 +12,9 @@ from clinic import POLICY, database
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.pipeline import Engine, PreparedQuery
+from dpsql.engine import relative_targets, stages
+from dpsql.engine.engine import Engine
+from dpsql.engine.query_run import QueryRun
 from dpsql.engine.relative_targets import STEPS, Cell
 from dpsql.errors import BackendError, InternalError, OperationalError
 from dpsql.interfaces.shell.session import Session
@@ -304,16 +306,16 @@ def test_a_step_that_fails_ends_with_the_answer_so_far(
     con: Connection, monkeypatch: pytest.MonkeyPatch, failure: str, at: int
 ) -> None:
     """What was released is the answer, with a notice that says nothing of what the failure said."""
-    answer, asked = Engine.answer_query, list[PreparedQuery]()
+    answer, asked = relative_targets.answer_query, list[QueryRun]()
 
-    def failing(engine: Engine, prepared: PreparedQuery) -> dpsql.Result:
+    def failing(engine: Engine, prepared: QueryRun) -> dpsql.Result:
         if prepared.releases and all(part.replayed_release is None for part in prepared.releases):
             asked.append(prepared)
             if len(asked) == at:
                 raise FAILURES[failure]
         return answer(engine, prepared)
 
-    monkeypatch.setattr(Engine, "answer_query", failing)
+    monkeypatch.setattr(relative_targets, "answer_query", failing)
     result = con.query(COUNT, target_error="1%")
     (notice,) = result.receipt.notices
     assert "may not be met: the next step failed" in notice
@@ -326,22 +328,22 @@ def test_a_step_that_fails_ends_with_the_answer_so_far(
 
 def test_a_failure_of_the_first_step_is_an_error(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was released, so there is no answer."""
-    monkeypatch.setattr(Engine, "charge_query", lambda *_: (_ for _ in ()).throw(BackendError()))
+    monkeypatch.setattr(stages, "charge_query", lambda *_: (_ for _ in ()).throw(BackendError()))
     with pytest.raises(BackendError):
         con.query(COUNT, target_error="1%")
 
 
 def test_an_interrupt_ends_a_search(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C is no failure: what was released is kept, and asking again goes on from it."""
-    quote, asked = Engine.compute_quotes, list[PreparedQuery]()
+    quote, asked = relative_targets.compute_quotes, list[QueryRun]()
 
-    def interrupted(engine: Engine, prepared: PreparedQuery) -> Any:
+    def interrupted(engine: Engine, prepared: QueryRun) -> Any:
         asked.append(prepared)
         if len(asked) == 2:
             raise KeyboardInterrupt
         return quote(engine, prepared)
 
-    monkeypatch.setattr(Engine, "compute_quotes", interrupted)
+    monkeypatch.setattr(relative_targets, "compute_quotes", interrupted)
     with pytest.raises(KeyboardInterrupt):
         con.query(COUNT, target_error="1%")
     before = spent(con)

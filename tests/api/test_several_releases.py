@@ -11,6 +11,7 @@ import duckdb
 import pytest
 
 import dpsql
+from dpsql.engine.replays import plan_and_match
 from dpsql.errors import BudgetExhausted, QueryRejected
 from dpsql.policy.request.query import Query
 from dpsql.privacy.accounting.events import Pure
@@ -145,7 +146,7 @@ def test_all_releases_together_cost_what_was_asked_for(con: dpsql.Connection, ca
 
     What a share of ε costs under gdp is somewhat less than that share of the cost, where noise is pure or a clamp is chosen.
     """
-    prepared = con.engine.plan_and_match(Query(ANSWERED[case], epsilon=Fraction(1, 2)))
+    prepared = plan_and_match(con.engine, Query(ANSWERED[case], epsilon=Fraction(1, 2)))
     most = 0.0
     for table, event, _ in prepared.table_charges:
         accountant = con.engine.get_account(table).accountant
@@ -161,14 +162,14 @@ def test_what_is_asked_twice_is_answered_and_charged_once(con: dpsql.Connection)
         WITH t AS (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan)
         SELECT x.n - y.n FROM t AS x JOIN t AS y ON x.plan = y.plan
     """
-    assert len(con.engine.plan_and_match(Query(sql)).releases) == 1
+    assert len(plan_and_match(con.engine, Query(sql)).releases) == 1
     assert con.query(sql, epsilon=0.01).rows == ((0,),) * 3
 
 
 def test_releases_that_differ_have_noise_of_their_own(con: dpsql.Connection) -> None:
     """The same question in two releases is not possible; a different filter is a release of its own."""
     sql = "SELECT (SELECT COUNT(*) FROM visits WHERE cost < 200) - (SELECT COUNT(*) FROM visits WHERE cost < 300)"
-    prepared = con.engine.plan_and_match(Query(f"{sql} AS d, COUNT(*) FROM visits"))
+    prepared = plan_and_match(con.engine, Query(f"{sql} AS d, COUNT(*) FROM visits"))
     assert len(prepared.releases) == 3
 
 

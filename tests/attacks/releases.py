@@ -9,7 +9,8 @@ from fractions import Fraction
 from entropy import SeededEntropy
 
 from dpsql.api.connection import Connection
-from dpsql.engine.release import draw_release
+from dpsql.engine.release.draw_release import draw_release
+from dpsql.engine.replays import plan_and_match
 from dpsql.policy.request.query import Query
 
 RUNS = 200
@@ -18,7 +19,7 @@ Keys = list[tuple[object, ...]]
 
 def shown(connection: Connection, sql: str, epsilon: Fraction = Fraction(1)) -> Iterator[Keys]:
     """The keys that each of 200 releases shows."""
-    plan = connection.engine.plan_and_match(Query(sql, epsilon=epsilon))
+    plan = plan_and_match(connection.engine, Query(sql, epsilon=epsilon))
     exact = connection.engine.backend.run_statement(plan.statement.sql)
     for seed in range(RUNS):
         table = draw_release(plan.plan, plan.statement, exact, SeededEntropy(seed))
@@ -27,7 +28,7 @@ def shown(connection: Connection, sql: str, epsilon: Fraction = Fraction(1)) -> 
 
 def without_threshold(connection: Connection, sql: str) -> Keys:
     """The keys of a release in which no noise can hold a group back."""
-    plan = connection.engine.plan_and_match(Query(sql))
+    plan = plan_and_match(connection.engine, Query(sql))
     assert plan.plan.selection is not None
     selection = replace(plan.plan.selection, threshold=-(10**12))
     exact = connection.engine.backend.run_statement(plan.statement.sql)

@@ -16,6 +16,7 @@ from worlds import Row, connected, engine_of, observed, person, spent, words_dra
 
 import dpsql
 from dpsql.api.connection import Connection
+from dpsql.engine.stages import answer_query
 from dpsql.interfaces.shell.session import Session
 from dpsql.interfaces.shell.settings import SessionState
 
@@ -172,7 +173,7 @@ def test_no_face_answers_without_a_charge(rows: list[Row]) -> None:
         cursor.execute(COUNT, epsilon=1)
     plan = connection.explain(COUNT, epsilon=1).prepared
     for _ in range(2):
-        connection.engine.answer_query(plan)
+        answer_query(connection.engine, plan)
     session = Session(SessionState(connection, epsilon=Fraction(1)))
     assert not any(
         reply.failed for reply in session.iterate_replies(f"{COUNT}; {COUNT.lower()}; /* again */ {COUNT}")

@@ -15,7 +15,7 @@ from properties.worlds import Statistics
 from worlds import Row, person, prepared, statistics, world
 
 from dpsql.api.connection import Connection
-from dpsql.engine.draw import draw_noise
+from dpsql.engine.exact_release import draw_table, open_exact_release
 
 QUERIES = [
     "SELECT COUNT(*) FROM people",
@@ -29,7 +29,10 @@ QUERIES = [
 def noisy(connection: Connection, sql: str) -> Statistics:
     """The noisy cells of each group, straight from the release."""
     plan = prepared(connection, sql)
-    table = draw_noise(connection.engine.backend, connection.engine.entropy, plan.single_release)
+    with open_exact_release(
+        connection.engine.backend, connection.engine.entropy, plan.single_release
+    ) as measured:
+        table = draw_table(measured, connection.engine.entropy)
     width = len(plan.statement.keys)
     return dict(zip((row[:width] for row in table.rows), table.components, strict=True))
 

@@ -9,12 +9,11 @@ from worlds import person, spent, world
 
 FREE = [
     "SELECT city FROM people GROUP BY city",
-    "SELECT city, member FROM people WHERE UPPER(word) = 'X' AND cost / age > 1 GROUP BY city, member",
-    "SELECT rank FROM people JOIN regions ON city = name WHERE rank IN (1, 2) GROUP BY rank > 1, rank",
+    "SELECT city, member FROM people GROUP BY city, member",
 ]
 
 
-@pytest.mark.parametrize("sql", FREE[:2])
+@pytest.mark.parametrize("sql", FREE)
 def test_what_is_not_charged_reads_nothing(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Public keys alone are answered while the engine refuses to run anything: no failure could tell."""
     connection = world(person(1))

@@ -13,6 +13,7 @@ from worlds import close_all, person, world
 import dpsql
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
+from dpsql.engine.replays import plan_and_match
 from dpsql.policy.request.query import Query
 from dpsql.sql.compile.scan_conditions import PLACEHOLDER
 
@@ -54,7 +55,7 @@ def test_nobody_is_told_the_secret(
         dpsql.connect({"people": pyarrow.table(people)}, policy=policy, ledger=tmp_path / "l") as town,
     ):
         found = town.query(SQL, epsilon=1)
-        prepared = town.engine.plan_and_match(Query(SQL))
+        prepared = plan_and_match(town.engine, Query(SQL))
         told = [repr(part) for part in (found, found.receipt, town.explain(SQL, epsilon=1), prepared)]
         shown = str(town.explain(SQL, epsilon=2))
     (key,) = secrets
@@ -88,7 +89,7 @@ def test_the_attack_works_where_the_secret_is_known_or_rows_are_sampled() -> Non
     """Of somebody known to be in the sample the noise alone loses 2.9, not 1; of one who has two chances to be in it, 1.4."""
     town = world(*(person(who) for who in range(30)))
     asked = Query("SELECT COUNT(DISTINCT id) FROM people TABLESAMPLE UNITS (10%)", epsilon=Fraction(1))
-    plan = town.engine.plan_and_match(asked).single_release.plan
+    plan = plan_and_match(town.engine, asked).single_release.plan
     (measured,) = plan.vectors
     known = math.exp(measured.sensitivity.l1 / measured.mechanism.scale)  # type: ignore[attr-defined]
     by_unit, by_row = 0.1, 1 - 0.9**2

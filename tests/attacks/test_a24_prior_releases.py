@@ -7,7 +7,7 @@ is a constant like any other: that answer was charged, and so is the next.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -20,10 +20,9 @@ from worlds import Refused, Row, assert_within, observed, person, prepared, spen
 from dpsql.analysis.release_analysis import Analysis
 from dpsql.api.connection import Connection
 from dpsql.backends import Backend
-from dpsql.engine import pipeline
-from dpsql.engine.draw import draw_noise
-from dpsql.engine.prepare import PreparedRelease
-from dpsql.engine.released_table import ReleasedTable
+from dpsql.engine import stages
+from dpsql.engine.exact_release import ExactRelease, open_exact_release
+from dpsql.engine.query_run import PreparedRelease
 from dpsql.plan.dependencies import substitute_subqueries
 from dpsql.privacy.mechanisms import Entropy
 from dpsql.sql.compile.statement import emit_release
@@ -44,16 +43,18 @@ WITHIN = [
 def statements(sent: list[tuple[PreparedRelease, Analysis]]) -> Iterator[None]:
     """Collects each release with its analysis as it is sent, values of earlier releases in their places."""
 
-    def release(backend: Backend, entropy: Entropy, part: PreparedRelease) -> ReleasedTable:
+    def release(
+        backend: Backend, entropy: Entropy, part: PreparedRelease
+    ) -> AbstractContextManager[ExactRelease]:
         sent.append(
             (
                 part,
                 substitute_subqueries(part.plan.analysis, part.values) if part.values else part.plan.analysis,
             )
         )
-        return draw_noise(backend, entropy, part)
+        return open_exact_release(backend, entropy, part)
 
-    with mock.patch.object(pipeline, "draw_noise", release):
+    with mock.patch.object(stages, "open_exact_release", release):
         yield
 
 

@@ -12,6 +12,8 @@ from worlds import connected, engine_of, observed, person, prepared, world
 
 import dpsql
 from dpsql.api.connection import Connection
+from dpsql.engine.replays import plan_and_match
+from dpsql.engine.stages import answer_query
 from dpsql.policy.request.query import Query
 
 FIRST = 2**60
@@ -104,9 +106,9 @@ def test_a_value_that_changes_after_the_look_up_lets_no_row_count_more_often(*, 
     connection = world(person(99), unit="row", setup=[COPIES], tables=PUBLIC, budget=LARGE)
     engine_of(connection).execute("CREATE TABLE all_copies AS FROM copies")
     engine_of(connection).execute("DELETE FROM copies WHERE number > 0")
-    plan = connection.engine.plan_and_match(Query(sql, epsilon=Fraction(5_000), replay=replay))
+    plan = plan_and_match(connection.engine, Query(sql, epsilon=Fraction(5_000), replay=replay))
     engine_of(connection).execute("INSERT INTO copies SELECT * FROM all_copies WHERE number > 0")
-    ((count,),) = connection.engine.answer_query(plan).rows
+    ((count,),) = answer_query(connection.engine, plan).rows
     assert count == plan.plan.vectors[0].sensitivity.l1 == 1
 
 

@@ -16,7 +16,7 @@ from worlds import cells, connected, engine_of, prepared
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.post_processor import to_constants
+from dpsql.engine.subquery_values import to_constants
 from dpsql.plan.dependencies import list_steps
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PublicSubquery, Values

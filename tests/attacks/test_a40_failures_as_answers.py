@@ -105,7 +105,7 @@ def test_noise_that_fails_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ValueError
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpsql.engine.draw.draw_release", broken)
+        patch.setattr("dpsql.engine.exact_release.draw_release", broken)
         with pytest.raises(dpsql.InternalError):
             connection.query("SELECT COUNT(*) FROM people")
     with pytest.raises(OperationalError, match="failed once"):

@@ -23,9 +23,9 @@ import pytest
 from interfaces.server.conftest import Served, serving
 from worlds import person, spent, world
 
-import dpsql.engine.pipeline
 from dpsql.api.connection import Connection
 from dpsql.backends import Exact
+from dpsql.engine import charging
 from dpsql.errors import OperationalError
 from dpsql.interfaces.server.service import Limits
 from dpsql.interfaces.server.statement_runs import compute_grid_delay
@@ -33,7 +33,7 @@ from dpsql.ledger.reader import LedgerReader
 
 SECRET = 41
 NUMBERS = itertools.count()
-BACKEND_WAITS = dpsql.engine.pipeline.Engine.run_after_charge.__code__
+BACKEND_WAITS = charging.run_after_charge.__code__
 """Where Ctrl-C is heard: elsewhere the presses that are left over would end the test."""
 ENDED = (KeyboardInterrupt, OperationalError)
 LIMIT = 2.0
@@ -143,13 +143,13 @@ def test_before_the_charge_a_statement_ends_and_costs_nothing(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection, engine = opened(slow=True)
-    bound = type(connection.engine).require_bindable
+    bound = charging.require_bindable
 
-    def late(self: Any, prepared: Any) -> None:
-        bound(self, prepared)
-        getattr(self, how)()
+    def late(engine: Any, prepared: Any) -> None:
+        bound(engine, prepared)
+        getattr(engine, how)()
 
-    monkeypatch.setattr(type(connection.engine), "require_bindable", late)
+    monkeypatch.setattr(charging, "require_bindable", late)
     with pytest.raises(OperationalError) as ended:
         connection.query(question(), epsilon=1e-3)
     assert (ended.value.code, ended.value.charged) == ({"cancel": "cancelled", "stop": "stopped"}[how], False)

@@ -19,7 +19,9 @@ from properties.printing import scalar
 
 import dpsql
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine.prepare import PreparedQuery
+from dpsql.engine.query_run import QueryRun
+from dpsql.engine.replays import plan_and_match
+from dpsql.engine.stages import answer_query
 from dpsql.errors import BackendError, InternalError
 from dpsql.plan.expressions import Call
 from dpsql.plan.types import Type
@@ -364,7 +366,7 @@ def failure(worlds: Sequence[World], sql: str, epsilon: Fraction | None = None) 
     engine = worlds[0].connection.engine
     try:
         # What is prepared reads nothing private, and is the same in all worlds.
-        prepared = engine.plan_and_match(Query(sql, epsilon=epsilon or Fraction(LOSS)))
+        prepared = plan_and_match(engine, Query(sql, epsilon=epsilon or Fraction(LOSS)))
         ends = [_end(world, prepared) for world in worlds]
     except BackendError:
         return Find("backend_error", sql, cause(worlds, prepared))
@@ -379,9 +381,9 @@ def failure(worlds: Sequence[World], sql: str, epsilon: Fraction | None = None) 
     return None
 
 
-def _end(world: World, prepared: PreparedQuery) -> str:
+def _end(world: World, prepared: QueryRun) -> str:
     try:
-        world.connection.engine.answer_query(prepared)
+        answer_query(world.connection.engine, prepared)
     except (BackendError, InternalError):
         raise
     except dpsql.Error as error:
@@ -389,7 +391,7 @@ def _end(world: World, prepared: PreparedQuery) -> str:
     return ""
 
 
-def cause(worlds: Sequence[World], prepared: PreparedQuery) -> str:
+def cause(worlds: Sequence[World], prepared: QueryRun) -> str:
     """What the engine says of a statement's SQL, where it holds no released value."""
     for world in worlds:
         backend = world.connection.engine.backend

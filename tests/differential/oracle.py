@@ -24,6 +24,7 @@ from differential.grammar import Statement, partition
 from differential.world import World
 
 import dpsql
+from dpsql.engine.charging import compute_quotes
 from dpsql.errors import BackendError, InternalError
 
 Row = Sequence[Any]
@@ -250,7 +251,7 @@ def priced(world: World, sql: str) -> Find | None:
         explained = con.explain(sql).prepared
         told = {
             quote.table: (quote.charge.loss_fraction, quote.charge.delta_fraction)
-            for quote in con.engine.compute_quotes(explained)
+            for quote in compute_quotes(con.engine, explained)
         }
         entries = con.query(sql).receipt.entries
     except dpsql.Error as error:

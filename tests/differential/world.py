@@ -19,10 +19,10 @@ import duckdb
 from entropy import SeededEntropy
 from filling import insert
 
-import dpsql.engine.release
+import dpsql.engine.release.noisy_groups
 from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import UNSOUND, DuckDBBackend
-from dpsql.engine.pipeline import Engine
+from dpsql.engine.engine import Engine
 from dpsql.ledger import Budget, open_ledger
 from dpsql.planning.group_selection import OptimalPartitionSelection
 from dpsql.policy import load
@@ -276,7 +276,7 @@ def open_world(seed: int = 1, without: Sequence[int] = ()) -> Iterator[World]:
     )
     world = World(Connection(engine, Fraction(LOSS)), _filled(rows))
     with (
-        mock.patch.object(dpsql.engine.release, "_is_selected", _shows),
+        mock.patch.object(dpsql.engine.release.noisy_groups, "_is_selected", _shows),
         mock.patch.object(
             OptimalPartitionSelection, "draw_selection", lambda _chosen, units, _entropy: units > 0
         ),

@@ -49,7 +49,7 @@ def looked_up(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> list[st
     return made
 
 
-def test_a_file_is_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanging_file_is_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody writes to it while it is open."""
     with dpsql.connect(stored(tmp_path), policy=POLICY, ledger=":memory:") as con:
         assert looked_up(con, monkeypatch) == []
@@ -62,7 +62,7 @@ def test_a_file_is_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "CREATE TABLE drawn (a INTEGER, b VARCHAR GENERATED ALWAYS AS (random()));",
     ],
 )
-def test_what_may_read_the_clock_is_looked_up_again(
+def test_time_dependent_query_is_looked_up_again(
     more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Views and generated columns may differ from one statement to the next."""
@@ -70,7 +70,7 @@ def test_what_may_read_the_clock_is_looked_up_again(
         assert looked_up(con, monkeypatch)
 
 
-def test_an_owner_may_change_what_is_looked_up() -> None:
+def test_changed_table_is_looked_up_again() -> None:
     """More rows of a public table to a private one are more rows of a unit, in the next statement."""
     with duckdb.connect() as owner:
         owner.execute(TABLES)
@@ -82,7 +82,7 @@ def test_an_owner_may_change_what_is_looked_up() -> None:
     assert "at most 4 rows per unit" in after
 
 
-def test_frames_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_frames_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever has them may change them."""
     with duckdb.connect() as owner:
         owner.execute(TABLES)
@@ -91,7 +91,7 @@ def test_frames_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
         assert looked_up(con, monkeypatch)
 
 
-def test_few_look_ups_are_kept() -> None:
+def test_kept_lookups_are_limited() -> None:
     """However many different ones are made, the memory that they take is bounded."""
     kept = dict[str, int]()
     for number in range(1000):

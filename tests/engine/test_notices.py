@@ -96,7 +96,7 @@ def con(database: duckdb.DuckDBPyConnection) -> Iterator[Connection]:
         ("city IN (SELECT name FROM cities WHERE height = -1)", []),
     ],
 )
-def test_a_constant_that_the_policy_excludes_is_told_before_the_charge(
+def test_excluded_constant_is_noticed_before_the_charge(
     con: Connection, condition: str, told: list[str]
 ) -> None:
     """EXPLAIN, a forecast and the answer have a notice for each, from the policy and the statement alone."""
@@ -123,14 +123,14 @@ def test_a_constant_that_the_policy_excludes_is_told_before_the_charge(
         "SELECT COUNT(*) FROM orders WHERE country = ?",
     ],
 )
-def test_such_a_constant_is_found_wherever_it_stands(con: Connection, sql: str) -> None:
+def test_excluded_constant_is_noticed_in_every_clause(con: Connection, sql: str) -> None:
     """Once, however often it stands there."""
     explained = con.explain(sql, ["UK"] if "?" in sql else [])
     (notice,) = explained.notices
     assert "'UK' is not among the values" in notice
 
 
-def test_an_answer_without_groups_says_why(con: Connection) -> None:
+def test_answer_without_groups_explains_why(con: Connection) -> None:
     """With the threshold that EXPLAIN states, and what helps."""
     sql = "SELECT city, COUNT(*) AS n FROM orders GROUP BY city"
     answer = con.query(sql, epsilon="0.1", delta="1e-12")
@@ -145,7 +145,7 @@ def test_an_answer_without_groups_says_why(con: Connection) -> None:
     assert (shown.rows, shown.notices) == ((), ())
 
 
-def test_groups_that_are_partly_withheld_are_told() -> None:
+def test_withheld_groups_are_noticed() -> None:
     """By the threshold, by shown groups near it, by the number of listed keys, and by the share of rows where all are counted."""
     data = duckdb.connect()
     data.execute(
@@ -177,7 +177,7 @@ def test_groups_that_are_partly_withheld_are_told() -> None:
         assert any(f"{hidden} of 40 listed groups ({hidden / 40:.0%})" in one for one in listed.notices)
 
 
-def test_keys_without_numbers_say_it_too(database: duckdb.DuckDBPyConnection) -> None:
+def test_withheld_keys_are_noticed_without_aggregates(database: duckdb.DuckDBPyConnection) -> None:
     """Under `pure` they are selected by a mechanism of their own."""
     policy = {**POLICY, "budget": {"epsilon": 100, "delta": 1e-6, "accountant": "pure"}}
     with dpsql.connect(database, policy=policy, ledger=":memory:", epsilon="0.1") as con:
@@ -186,7 +186,7 @@ def test_keys_without_numbers_say_it_too(database: duckdb.DuckDBPyConnection) ->
     assert "is released with probability 1/2" in answer.notices[0]
 
 
-def test_what_is_beyond_a_clamp_is_told_where_it_matters(
+def test_clamped_units_are_noticed_if_they_matter(
     database: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """How many units may be beyond it, of how many if these are counted; nothing where little is or can be cut off.
@@ -213,7 +213,7 @@ def test_what_is_beyond_a_clamp_is_told_where_it_matters(
     assert not any("contribute" in each for each in (*sharp.notices, *mean.notices))
 
 
-def test_values_that_are_mostly_noise_are_told(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mostly_noisy_values_are_noticed(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one value what its interval is, of several in how many rows; nothing where noise is small.
 
     With the same draws in each run, as more than 3 of 24 cells of noise miss their 95% intervals in 1 of 30 runs.
@@ -243,7 +243,7 @@ def test_values_that_are_mostly_noise_are_told(con: Connection, monkeypatch: pyt
 @pytest.mark.parametrize(
     "sql", ["SELECT SUM(LENGTH(country)) FROM orders", "SELECT AVG(LENGTH(country)) FROM orders"]
 )
-def test_bounds_that_nobody_declared_are_told_where_noise_is_large(
+def test_default_bounds_are_noticed_if_noise_is_large(
     con: Connection, sql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of what is computed, with the way out; not of what has bounds. With the same draws in each run."""
@@ -256,7 +256,7 @@ def test_bounds_that_nobody_declared_are_told_where_noise_is_large(
         assert not any("has the bounds" in notice for notice in con.query(near, epsilon="0.0001").notices)
 
 
-def test_noise_in_what_is_no_number_is_told(con: Connection) -> None:
+def test_noise_in_values_without_intervals_is_noticed(con: Connection) -> None:
     """Truth values, texts and lists of noisy counts have no interval; group keys and quantiles have no such notice."""
     told = "has noise, and no interval is known"
     for sql in (
@@ -274,7 +274,7 @@ def test_noise_in_what_is_no_number_is_told(con: Connection) -> None:
         assert not any(told in notice for notice in con.query(sql).notices), sql
 
 
-def test_terms_of_a_regression_are_named_by_their_columns(con: Connection) -> None:
+def test_regression_terms_are_named_by_their_columns(con: Connection) -> None:
     """The query has no such expression, so that nobody would know what to narrow."""
     notices = con.query("SELECT REGR_SLOPE(price, price * 1000) FROM orders", epsilon="0.0001").notices
     (far, *_) = (notice for notice in notices if " has the bounds " in notice)
@@ -282,7 +282,7 @@ def test_terms_of_a_regression_are_named_by_their_columns(con: Connection) -> No
     assert far.endswith("as in LEAST(price, 100).")
 
 
-def test_what_groups_are_chosen_by_is_not_told(con: Connection) -> None:
+def test_selection_of_groups_is_not_noticed_as_noise(con: Connection) -> None:
     """It is not measured, so that nothing is known of its noise: what is said is how far from the best a group may be."""
     answer = con.query("SELECT hour FROM orders GROUP BY hour ORDER BY SUM(price) DESC LIMIT 2")
     assert len(answer.rows) == 2
@@ -290,13 +290,13 @@ def test_what_groups_are_chosen_by_is_not_told(con: Connection) -> None:
     assert not any("noise" in notice for notice in answer.notices)
 
 
-def test_noise_that_is_nearly_nothing_is_not_told(con: Connection) -> None:
+def test_negligible_noise_is_not_noticed(con: Connection) -> None:
     """A zero whose interval is a point is no noise."""
     answer = con.query("SELECT COUNT(*) FROM orders WHERE price > 1 AND price < 2", epsilon=1000)
     assert (answer.rows, answer.notices) == (((0,),), ())
 
 
-def test_a_quantile_at_its_bounds_is_told(con: Connection) -> None:
+def test_quantile_at_its_bounds_is_noticed(con: Connection) -> None:
     """Values beyond count as the bound; ends of a few whole numbers, of public columns and of the middle are no news."""
     answer = con.query("SELECT MAX(price), MEDIAN(price), MAX(hour) FROM orders", epsilon=300)
     (notice,) = (notice for notice in answer.notices if "is at an end" in notice)
@@ -312,7 +312,7 @@ def test_a_quantile_at_its_bounds_is_told(con: Connection) -> None:
     assert not any("is at an end" in notice for notice in public.notices)
 
 
-def test_a_quantile_without_an_interval_says_how_many_values_it_is_off_by(con: Connection) -> None:
+def test_quantile_without_interval_names_its_rank_error(con: Connection) -> None:
     """As `explain` does; not where its ends stand beside it, or where no value is in between."""
     beside = "SELECT {0} AS m, DP_INTERVAL_LOW(m), DP_INTERVAL_HIGH(m) FROM orders"
     for call in ("MEDIAN(price)", "MIN(price)", "MAX(price)", "QUANTILE_CONT(price, 0.9)", "MAX(day)"):
@@ -326,7 +326,7 @@ def test_a_quantile_without_an_interval_says_how_many_values_it_is_off_by(con: C
             assert not any(" between " in notice for notice in answer.notices)
 
 
-def test_the_notice_of_noise_has_the_half_width_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_notice_has_the_half_width_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where an interval ends at a bound, too, the value with it on both sides encloses the interval.
 
     With the same draws in each run, as by chance one value of 30 is above its half-width.
@@ -350,7 +350,9 @@ def test_the_notice_of_noise_has_the_half_width_of_the_table(monkeypatch: pytest
     assert float(value) - half - 1 <= ends[0] <= ends[1] <= float(value) + half + 1
 
 
-def test_notices_are_of_what_was_released(con: Connection, database: duckdb.DuckDBPyConnection) -> None:
+def test_notices_depend_on_released_values_alone(
+    con: Connection, database: duckdb.DuckDBPyConnection
+) -> None:
     """What is answered again has the same notices, whatever the data is meanwhile."""
     asked = [
         "SELECT city, COUNT(*) AS n FROM orders GROUP BY city",
@@ -365,7 +367,7 @@ def test_notices_are_of_what_was_released(con: Connection, database: duckdb.Duck
     assert [answer.notices for answer in after] == [answer.notices for answer in before]
 
 
-def test_the_shell_and_data_formats_have_them(con: Connection) -> None:
+def test_shell_and_data_formats_show_notices(con: Connection) -> None:
     """Under a table, and as a list in JSON; a receipt stays what the ledger can be held against."""
     sql = "SELECT COUNT(*) FROM orders WHERE country = 'UK'"
     session = Session(SessionState(con, epsilon=1))  # type: ignore[arg-type]
@@ -400,13 +402,13 @@ SHOWN = "over the groups that are shown"
         "WITH g AS (SELECT city, COUNT(*) AS n FROM orders GROUP BY city) SELECT n / (SELECT MAX(n) FROM g) FROM g",
     ],
 )
-def test_totals_over_groups_that_are_shown_are_told(con: Connection, sql: str) -> None:
+def test_totals_over_released_groups_are_noticed(con: Connection, sql: str) -> None:
     """Running sums, shares, ranks and aggregates over groups that partition selection may hide; not of listed keys."""
     assert sum(SHOWN in notice for notice in con.query(sql).notices) == 1
     assert not any(SHOWN in notice for notice in con.query(sql.replace("city", "country")).notices)
 
 
-def test_groups_of_which_nothing_is_computed_are_told_of_by_themselves(con: Connection) -> None:
+def test_released_groups_without_totals_are_noticed_alone(con: Connection) -> None:
     """Rows of groups, ordered and cut, are what they are."""
     for sql in (
         "SELECT city, COUNT(*) FROM orders GROUP BY city",
@@ -428,7 +430,7 @@ def test_groups_of_which_nothing_is_computed_are_told_of_by_themselves(con: Conn
         ("price IS NULL", None),
     ],
 )
-def test_questions_with_one_answer_are_told(con: Connection, condition: str, told: str | None) -> None:
+def test_conditions_with_one_result_are_noticed(con: Connection, condition: str, told: str | None) -> None:
     """Before a charge, too: they follow from the policy."""
     found = con.query(f"SELECT COUNT(*) FROM orders WHERE {condition}").notices
     asked = [notice for notice in found if "for every value" in notice or "no privacy unit" in notice]
@@ -436,7 +438,7 @@ def test_questions_with_one_answer_are_told(con: Connection, condition: str, tol
     assert told is None or told in asked[0]
 
 
-def test_a_missing_partner_is_no_missing_id(con: Connection) -> None:
+def test_missing_join_partner_is_not_a_missing_unit(con: Connection) -> None:
     """Behind a LEFT JOIN, IS NULL of an id asks whether there is a row."""
     sql = (
         "SELECT COUNT(*) FROM orders o LEFT JOIN (SELECT * FROM orders WHERE hour > 20) b ON o.customer = b.customer "

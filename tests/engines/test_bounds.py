@@ -18,7 +18,8 @@ from speeds import examples
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.prepare import PreparedRelease
+from dpsql.engine.query_run import PreparedRelease
+from dpsql.engine.replays import plan_and_match
 from dpsql.plan.aggregates import Moment
 from dpsql.planning.build_clamps import BY_GROUP, BY_NORM, BY_SUM, ClampScope
 from dpsql.planning.statistics import ROWS, UNITS
@@ -104,7 +105,7 @@ def statistics(con: Connection, part: PreparedRelease) -> Statistics:
 def test_a_unit_moves_statistics_by_no_more_than_derived(world: tuple[Connection, Any], sql: str) -> None:
     """Without a unit, each vector differs by at most its l1 sensitivity; groups and rows of others stay as they are."""
     con, owner = world
-    (part,) = con.engine.plan_and_match(Query(sql, epsilon=Fraction(10**15))).releases
+    (part,) = plan_and_match(con.engine, Query(sql, epsilon=Fraction(10**15))).releases
     for seed in range(examples(20, 3)):
         chance = random.Random(f"{sql} {seed}")
         others = [row for unit in range(4) for row in rows(chance, unit)]
@@ -138,7 +139,7 @@ def test_a_bound_is_reached(world: tuple[Connection, Any]) -> None:
     """A unit of many rows and groups counts with as many as may: the bounds are no looser, and not tighter."""
     con, owner = world
     hold(owner, [(9, k, "a", 5.0, 7) for k in (0, 1, 2) for _ in range(5)])
-    (part,) = con.engine.plan_and_match(Query(QUERIES[1], epsilon=Fraction(10**15))).releases
+    (part,) = plan_and_match(con.engine, Query(QUERIES[1], epsilon=Fraction(10**15))).releases
     found = statistics(con, part)
     assert sum(group[ROWS] for group in found.values()) == 3
     assert sum(group[UNITS] for group in found.values()) <= 2
@@ -148,7 +149,7 @@ def test_a_value_counts_in_a_group_without_counted_rows(world: tuple[Connection,
     """Whether a row counts does not decide whether its value does: that would be another bound."""
     con, owner = world
     hold(owner, [(9, k, f"v{k}", 1.0, 1) for k in (0, 1, 2)])
-    (part,) = con.engine.plan_and_match(Query(QUERIES[3], epsilon=Fraction(10**15))).releases
+    (part,) = plan_and_match(con.engine, Query(QUERIES[3], epsilon=Fraction(10**15))).releases
     found = statistics(con, part)
     assert sum(group[ROWS] for group in found.values()) == 2
     assert sum(group[Moment.DISTINCT, 0] for group in found.values()) == 3
@@ -218,8 +219,9 @@ def require_the_same_of_wide_numbers(
             for place in ("dpsql.backends.dialect.fits_int64", fits):
                 monkeypatch.setattr(place, lambda _: False)
         with dpsql.connect(database, policy=policy, ledger=":memory:") as con:
-            (part,) = con.engine.plan_and_match(
-                Query("SELECT k, COUNT(*), SUM(n), SUM(x) FROM t GROUP BY k", epsilon=Fraction(1, 10))
+            (part,) = plan_and_match(
+                con.engine,
+                Query("SELECT k, COUNT(*), SUM(n), SUM(x) FROM t GROUP BY k", epsilon=Fraction(1, 10)),
             ).releases
             rows = con.engine.backend.run_statement(part.statement.sql).reveal()
             found.append((part.statement.sql, sorted((list(map(in_order, row)) for row in rows), key=str)))

@@ -18,7 +18,9 @@ from postgres import Server
 import dpsql
 from dpsql.api.connection import Connection
 from dpsql.engine import lookups
-from dpsql.engine.prepare import PreparedQuery
+from dpsql.engine.query_run import QueryRun
+from dpsql.engine.replays import plan_and_match
+from dpsql.engine.stages import answer_query
 from dpsql.policy.request.query import Query
 from tests.sql.fixture_files import Fixture, accepted
 from tests.sql.study import NO_NOISE, NOON, POLICY, clinic
@@ -52,12 +54,12 @@ def pair(server: Server) -> Iterator[Pair]:
             yield Pair(ours, theirs)
 
 
-def prepared(connection: Connection, fixture: Fixture, loss: int) -> PreparedQuery:
+def prepared(connection: Connection, fixture: Fixture, loss: int) -> QueryRun:
     asked = Query(fixture.query, fixture.parameters, None, default=Fraction(loss), time=NOON)
-    return connection.engine.plan_and_match(asked)
+    return plan_and_match(connection.engine, asked)
 
 
-def exact(connection: Connection, query: PreparedQuery) -> list[list[Any]]:
+def exact(connection: Connection, query: QueryRun) -> list[list[Any]]:
     """The rows of each release's statement, put in order by their text."""
     backend = connection.engine.backend
     return [
@@ -83,8 +85,8 @@ def test_statements_give_the_same_integers(pair: Pair, fixture: Fixture) -> None
     if found.releases:
         assert exact(pair.other, found) == exact(pair.duckdb, wanted)
     else:
-        public = pair.other.engine.answer_query(found).rows
-        assert sorted(public, key=str) == sorted(pair.duckdb.engine.answer_query(wanted).rows, key=str)
+        public = answer_query(pair.other.engine, found).rows
+        assert sorted(public, key=str) == sorted(answer_query(pair.duckdb.engine, wanted).rows, key=str)
 
 
 @pytest.mark.parametrize("fixture", accepted(), ids=str)
@@ -94,7 +96,7 @@ def test_learnt_clamps_have_the_same_histograms(pair: Pair, fixture: Fixture) ->
 
 
 def histograms_agree(
-    pair: Pair, fixture: Fixture, read: Callable[[Connection, PreparedQuery], list[list[Any]]]
+    pair: Pair, fixture: Fixture, read: Callable[[Connection, QueryRun], list[list[Any]]]
 ) -> None:
     """Asserts that histograms agree, but for the group in which a unit is counted.
 
@@ -129,7 +131,7 @@ def test_many_clamps_have_the_same_histograms(pair: Pair, sql: str) -> None:
 
 
 def many_histograms_agree(
-    pair: Pair, sql: str, read: Callable[[Connection, PreparedQuery], list[list[Any]]]
+    pair: Pair, sql: str, read: Callable[[Connection, QueryRun], list[list[Any]]]
 ) -> None:
     """Asserts that many histograms agree, which are learnt of the question."""
     asked = Fixture("", "many clamps", sql, ())
@@ -180,10 +182,10 @@ def test_groups_of_public_rows_are_duckdb_s(pair: Pair, sql: str) -> None:
     groups_are_duckdb_s(pair, sql, exact)
 
 
-def groups_are_duckdb_s(pair: Pair, sql: str, read: Callable[[Connection, PreparedQuery], Any]) -> None:
+def groups_are_duckdb_s(pair: Pair, sql: str, read: Callable[[Connection, QueryRun], Any]) -> None:
     """Asserts that of a question."""
     wanted, found = (
-        side.engine.plan_and_match(Query(sql, epsilon=Fraction(NO_NOISE)))
+        plan_and_match(side.engine, Query(sql, epsilon=Fraction(NO_NOISE)))
         for side in (pair.duckdb, pair.other)
     )
     assert found.single_release.groups
@@ -194,9 +196,9 @@ def groups_are_duckdb_s(pair: Pair, sql: str, read: Callable[[Connection, Prepar
 def test_too_many_groups_of_public_rows_are_refused(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """They would make a statement too long."""
     monkeypatch.setattr(lookups, "MOST_GROUPS", 1)
-    pair.duckdb.engine.plan_and_match(Query(PUBLIC_GROUPS[0], epsilon=Fraction(NO_NOISE)))
+    plan_and_match(pair.duckdb.engine, Query(PUBLIC_GROUPS[0], epsilon=Fraction(NO_NOISE)))
     with pytest.raises(dpsql.QueryRejected) as caught:
-        pair.other.engine.plan_and_match(Query(PUBLIC_GROUPS[0], epsilon=Fraction(NO_NOISE)))
+        plan_and_match(pair.other.engine, Query(PUBLIC_GROUPS[0], epsilon=Fraction(NO_NOISE)))
     assert caught.value.code == "engine"
 
 

@@ -15,14 +15,15 @@ from postgres import Server
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.prepare import PreparedQuery
+from dpsql.engine.query_run import QueryRun
+from dpsql.engine.replays import plan_and_match
 from dpsql.policy.request.query import Query
 from tests.sql.study import NO_NOISE
 
 
-def prepared(connection: Connection, sql: str) -> PreparedQuery:
+def prepared(connection: Connection, sql: str) -> QueryRun:
     """A query with next to no noise."""
-    return connection.engine.plan_and_match(Query(sql, default=Fraction(NO_NOISE), replay=False))
+    return plan_and_match(connection.engine, Query(sql, default=Fraction(NO_NOISE), replay=False))
 
 
 def sums(connection: Connection, sql: str, read: Callable[..., list[list[Any]]]) -> list[list[Any]]:

@@ -24,6 +24,7 @@ from dpsql.backends.spark import session as sessions
 from dpsql.backends.spark.connection import SparkBackend
 from dpsql.backends.spark.dialect import PART, make_spark_dialect
 from dpsql.backends.spark.session import PINNED, QUICK, needs_reset
+from dpsql.engine.replays import plan_and_match
 from dpsql.errors import BackendError, OperationalError, PolicyError, QueryRejected
 from dpsql.planning.build_clamps import BY_NORM
 from dpsql.policy.request.query import Query
@@ -519,7 +520,7 @@ def test_sums_over_units_have_more_than_64_bits(
     }
     sql = f"SELECT {key}, AVG(x) FROM sums.visits GROUP BY {key}"
     with dpsql.connect(spark, policy=policy, ledger=":memory:", epsilon=1) as con:
-        (part,) = con.engine.plan_and_match(Query(sql)).releases
+        (part,) = plan_and_match(con.engine, Query(sql)).releases
         (measure,) = part.plan.analysis.measures
         assert measure.lattice is not None
         fine = {

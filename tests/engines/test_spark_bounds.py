@@ -28,6 +28,7 @@ from speeds import examples
 
 import dpsql
 from dpsql.api.connection import Connection
+from dpsql.engine.replays import plan_and_match
 from dpsql.plan.aggregates import Moment
 from dpsql.planning.build_clamps import ClampScope
 from dpsql.planning.statistics import ROWS, UNITS
@@ -74,7 +75,7 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worl
 def exact(world: World, sql: str, held: Sequence[Row]) -> Any:
     con, hold = world
     hold(held)
-    (part,) = con.engine.plan_and_match(Query(sql, epsilon=Fraction(10**15))).releases
+    (part,) = plan_and_match(con.engine, Query(sql, epsilon=Fraction(10**15))).releases
     with con.engine.backend.open_snapshot():  # which looks for the files anew
         return part, statistics(con, part)
 

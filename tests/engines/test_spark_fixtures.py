@@ -29,7 +29,9 @@ from engines.test_fixtures import (
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.prepare import PreparedQuery
+from dpsql.engine.query_run import QueryRun
+from dpsql.engine.replays import plan_and_match
+from dpsql.engine.stages import answer_query
 from dpsql.policy.request.query import Query
 from tests.sql.fixture_files import Fixture, accepted
 from tests.sql.study import NO_NOISE, POLICY, clinic
@@ -66,7 +68,7 @@ def pair(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]
         yield Pair(ours, theirs)
 
 
-def exact(connection: Connection, query: PreparedQuery) -> list[list[Any]]:
+def exact(connection: Connection, query: QueryRun) -> list[list[Any]]:
     """The rows of each release's statement, put in order by their text."""
     backend, found = connection.engine.backend, []
     for part in query.releases:
@@ -93,8 +95,8 @@ def test_statements_give_the_same_integers(pair: Pair, fixture: Fixture) -> None
     if found.releases:
         assert exact(pair.other, found) == exact(pair.duckdb, wanted)
     else:
-        public = pair.other.engine.answer_query(found).rows
-        assert sorted(public, key=str) == sorted(pair.duckdb.engine.answer_query(wanted).rows, key=str)
+        public = answer_query(pair.other.engine, found).rows
+        assert sorted(public, key=str) == sorted(answer_query(pair.duckdb.engine, wanted).rows, key=str)
 
 
 @pytest.mark.slow
@@ -119,7 +121,7 @@ def test_stages_give_the_same_histograms(pair: Pair, query: str) -> None:
     found = []
     for side in (pair.duckdb, pair.other):
         asked = Query(query, epsilon=Fraction(1), delta=Fraction(1, 10**6))
-        (part,) = side.engine.plan_and_match(asked).releases
+        (part,) = plan_and_match(side.engine, asked).releases
         stages = part.statement.stages
         assert stages is not None, "nothing is learnt of this query"
         chosen = tuple(

@@ -15,7 +15,8 @@ from postgres import Server
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.prepare import PreparedQuery
+from dpsql.engine.query_run import QueryRun
+from dpsql.engine.replays import plan_and_match
 from dpsql.plan.expressions import Column, ColumnInfo
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
@@ -39,9 +40,9 @@ def pair(server: Server) -> Iterator[Pair]:
             yield Pair(ours, theirs)
 
 
-def prepared(connection: Connection, sql: str) -> PreparedQuery:
+def prepared(connection: Connection, sql: str) -> QueryRun:
     """A query that is told exactly."""
-    return connection.engine.plan_and_match(Query(sql, epsilon=Fraction(NO_NOISE)))
+    return plan_and_match(connection.engine, Query(sql, epsilon=Fraction(NO_NOISE)))
 
 
 @pytest.mark.parametrize("window", [*unit_rows.WINDOWS, *unit_rows.VALUED, *unit_rows.FRAMES])

@@ -343,7 +343,7 @@ FAULTS = (
     ),
     Fault(
         "every-cell-of-a-joint-block-selects",
-        "dpsql.engine.release:_is_selected",
+        "dpsql.engine.release.noisy_groups:_is_selected",
         "sum(components[at] for at in chosen.components)",
         "sum(components)",
         "rows and totals count as units where a key is selected",

@@ -472,7 +472,7 @@ FAULTS = (
     ),
     Fault(
         "released-keys-enter-within-their-interval",
-        "dpsql.engine.post_processor:to_constants",
+        "dpsql.engine.subquery_values:to_constants",
         "ANYWHERE if exact else derive_interval(column).narrow_to(around)",
         "derive_interval(column).narrow_to(around)",
         "two group keys beyond an interval become one, so that one private row is joined to two groups",

@@ -10,30 +10,32 @@ _KEPT = "tests/attacks/test_a06_engine_errors.py::test_the_text_is_constant_and_
 FAULTS = (
     Fault(
         "not-verified",
-        "dpsql.engine.pipeline:Engine._plan_release",
-        "verify_plan(plan)",
-        "",
+        "dpsql.engine.stages:verify",
+        "verify_plan(part.plan)",
+        "pass",
         "a plan with too little noise is charged and run",
-        "tests/engine/test_pipeline.py::test_a_plan_with_too_little_noise_is_neither_charged_nor_run",
+        "tests/engine/test_query_stages.py::test_plan_with_too_little_noise_is_neither_charged_nor_run",
     ),
     Fault(
         "charged-after-the-answer",
-        "dpsql.engine.pipeline:Engine._answer_unchanged",
-        "entries = self.charge_query(prepared)",
+        "dpsql.engine.stages:answer_query",
+        "charged = charge(engine, prepared)",
         """
-        draw_noise(self.backend, self.entropy, prepared.single_release)
-        entries = self.charge_query(prepared)
+        if processor is None:
+            draw_releases(engine, prepared)
+        charged = charge(engine, prepared)
         """,
         "a query that fails half-way has read and is not charged",
         _KEPT,
     ),
     Fault(
         "charged-after-the-rows-are-processed",
-        "dpsql.engine.pipeline:Engine.answer_query",
-        "entries = self.charge_query(prepared)",
+        "dpsql.engine.stages:answer_query",
+        "charged = charge(engine, prepared)",
         """
-        self._run_releases(above, prepared, ())
-        entries = self.charge_query(prepared)
+        if processor is not None:
+            draw_releases(engine, prepared, processor)
+        charged = charge(engine, prepared)
         """,
         "a query whose rows are sorted is charged only when they have been read",
         "tests/attacks/test_a06_engine_errors.py::test_what_is_post_processed_is_charged_before_it_is_read",
@@ -44,7 +46,7 @@ FAULTS = (
         "list_steps(outer) != (outer.source,)",
         "not list_steps(outer)",
         "a release is answered without the one that it waits for",
-        "tests/engine/test_pipeline.py::test_what_changes_released_rows_is_left_to_an_engine",
+        "tests/engine/test_query_stages.py::test_outer_query_that_changes_rows_is_run_by_an_engine",
     ),
     Fault(
         "statements-told-apart-by-nothing",
@@ -118,40 +120,36 @@ FAULTS = (
     ),
     Fault(
         "refunded-on-failure",
-        "dpsql.engine.pipeline:Engine._run_release",
-        "return draw_noise(self.backend, self.entropy, part)",
+        "dpsql.engine.charging:record_release_failures",
+        "record_failure(engine, charged, part.tables, error.code)",
         """
-        try:
-            return draw_noise(self.backend, self.entropy, part)
-        except Exception:
-            with self.ledger._open_transaction(write=True) as connection:
-                connection.exec_driver_sql("DELETE FROM entries")
-            raise
+        with engine.ledger._open_transaction(write=True) as connection:
+            connection.exec_driver_sql("DELETE FROM entries")
         """,
         "whether a query failed shows in the budget",
         _KEPT,
     ),
     Fault(
         "selection-not-charged",
-        "dpsql.engine.pipeline:Engine.charge_query",
+        "dpsql.engine.charging:charge_query",
         """
-        entries = self.ledger.charge(
+        entries = engine.ledger.charge(
             prepared.table_charges,
-            analyst=self.analyst,
+            analyst=engine.analyst,
             query=prepared.query.sql,
-            details=build_charge_details(prepared, self.policy, self.policy_digest, collect_versions(self.backend)),
+            details=build_charge_details(engine, prepared),
             refines=[base.number for base in prepared.refinements],
-            reservation=self.reservation,
+            reservation=engine.reservation,
         )
         """,
         """
-        entries = self.ledger.charge(
+        entries = engine.ledger.charge(
             {b.table: getattr(b.event, "events", [b.event])[0] for b in prepared.table_charges},
-            analyst=self.analyst,
+            analyst=engine.analyst,
             query=prepared.query.sql,
-            details=build_charge_details(prepared, self.policy, self.policy_digest, collect_versions(self.backend)),
+            details=build_charge_details(engine, prepared),
             refines=[base.number for base in prepared.refinements],
-            reservation=self.reservation,
+            reservation=engine.reservation,
         )
         """,
         "the ledger hears of the noise and not of delta",
@@ -159,7 +157,7 @@ FAULTS = (
     ),
     Fault(
         "only-the-first-release-charged",
-        "dpsql.engine.prepare:PreparedQuery.table_charges",
+        "dpsql.engine.query_run:QueryRun.table_charges",
         "self.releases",
         "self.releases[:1]",
         "of several releases of a statement one is paid for",
@@ -171,7 +169,7 @@ FAULTS = (
         "read.items()",
         "[*read.items()][:1]",
         "of two private tables that are read one is charged",
-        "tests/engine/test_pipeline.py::test_every_table_that_is_read_is_charged",
+        "tests/engine/test_query_stages.py::test_every_table_that_is_read_is_charged",
     ),
     Fault(
         "every-release-at-the-full-price",
@@ -191,9 +189,9 @@ FAULTS = (
     ),
     Fault(
         "free-answers-read",
-        "dpsql.engine.draw:draw_noise",
-        "exact = Exact([]) if plan.event is None else backend.run_statement(statement.sql)",
-        "exact = backend.run_statement(statement.sql)",
+        "dpsql.engine.exact_release:open_exact_release",
+        "rows = backend.run_statement(statement.sql) if charged else Exact([])",
+        "rows = backend.run_statement(statement.sql)",
         "what is not charged reads private rows, and may fail on one",
         "tests/attacks/test_a14_reading_without_paying.py::test_what_is_not_charged_reads_nothing",
     ),
@@ -210,15 +208,15 @@ FAULTS = (
     ),
     Fault(
         "data-in-the-ledger",
-        "dpsql.engine.pipeline:Engine.charge_query",
-        "build_charge_details(prepared, self.policy, self.policy_digest, collect_versions(self.backend))",
-        '{"policy": str(self.backend.run_statement(prepared.statement.sql).reveal())}',
+        "dpsql.engine.charging:charge_query",
+        "build_charge_details(engine, prepared)",
+        '{"policy": str(engine.backend.run_statement(prepared.single_release.statement.sql).reveal())}',
         "an entry holds an exact value",
         "tests/attacks/test_a14_budget_as_output.py::test_everything_but_the_rows_is_equal[one more]",
     ),
     Fault(
         "cause-of-a-failure-shown",
-        "dpsql.engine.draw:run_without_frames",
+        "dpsql.engine.exact_release:run_without_frames",
         "raise failure",
         "return draw()",
         "an error's frames hold exact values",
@@ -226,7 +224,7 @@ FAULTS = (
     ),
     Fault(
         "one-draw-for-all-cells-of-a-group",
-        "dpsql.engine.release:_draw_noisy_components",
+        "dpsql.engine.release.noisy_groups:_draw_noisy_components",
         "draws[at::width]",
         "draws[::width]",
         "differences of cells are exact",
@@ -234,7 +232,7 @@ FAULTS = (
     ),
     Fault(
         "one-draw-for-all-groups",
-        "dpsql.engine.release:draw_noise",
+        "dpsql.engine.release.noisy_groups:draw_noise",
         "measurement.mechanism.draw(groups * len(measurement.vector.components), entropy)",
         "measurement.mechanism.draw(len(measurement.vector.components), entropy) * groups",
         "differences of groups are exact",
@@ -242,15 +240,15 @@ FAULTS = (
     ),
     Fault(
         "noise-of-another-block",
-        "dpsql.engine.release:_draw_noisy_groups",
+        "dpsql.engine.release.noisy_groups:_draw_noisy_groups",
         "_draw_noisy_components(plan.vectors[index], groups, entropy)",
-        "_draw_noisy_components(replace(plan.vectors[index], mechanism=plan.vectors[0].mechanism), groups, entropy)",
+        '_draw_noisy_components(__import__("dataclasses").replace(plan.vectors[index], mechanism=plan.vectors[0].mechanism), groups, entropy)',
         "all blocks have the noise of the first",
         _CELLS,
     ),
     Fault(
         "empty-groups-not-noised",
-        "dpsql.engine.release:_draw_noisy_components",
+        "dpsql.engine.release.noisy_groups:_draw_noisy_components",
         """
         [
             value + draw
@@ -268,7 +266,7 @@ FAULTS = (
     ),
     Fault(
         "empty-groups-dropped",
-        "dpsql.engine.release:_read_groups",
+        "dpsql.engine.release.exact_rows:read_groups",
         "analysis.selects_keys",
         "analysis.domains",
         "a declared key is shown if somebody has it",
@@ -276,7 +274,7 @@ FAULTS = (
     ),
     Fault(
         "keys-chosen-by-exact-counts",
-        "dpsql.engine.release:_is_selected",
+        "dpsql.engine.release.noisy_groups:_is_selected",
         "found >= chosen.threshold",
         "units * chosen.scale >= chosen.threshold",
         "one unit decides whether a key is shown",
@@ -284,7 +282,7 @@ FAULTS = (
     ),
     Fault(
         "threshold-not-applied",
-        "dpsql.engine.release:_draw_selected_groups",
+        "dpsql.engine.release.noisy_groups:_draw_selected_groups",
         "_is_selected(decided, units, count)",
         "True",
         "every key is shown",
@@ -292,7 +290,7 @@ FAULTS = (
     ),
     Fault(
         "least-frequency-left-to-the-engine",
-        "dpsql.engine.release:_is_selected",
+        "dpsql.engine.release.noisy_groups:_is_selected",
         "units >= chosen.min_frequency and found >= chosen.threshold",
         "found >= chosen.threshold",
         "the release trusts the statement with the least frequency",
@@ -300,7 +298,7 @@ FAULTS = (
     ),
     Fault(
         "rows-weighed-against-the-least-frequency",
-        "dpsql.engine.release:_Groups.get_unit_counts",
+        "dpsql.engine.release.exact_rows:UnreleasedGroups.get_unit_counts",
         "self.moments[UNITS if plan.analysis.bound.per_unit else ROWS]",
         "self.moments[ROWS]",
         "a few units with many rows are enough",
@@ -455,7 +453,7 @@ FAULTS = (
         'return self.execute_quietly("BEGIN TRANSACTION READ ONLY")',
         "return False",
         "a bound is looked up in one database and applied to another",
-        "tests/engine/test_pipeline.py::test_all_statements_of_a_query_see_one_moment",
+        "tests/engine/test_query_stages.py::test_all_statements_of_a_query_read_one_snapshot",
     ),
     Fault(
         "staged-without-a-transaction",

@@ -284,7 +284,7 @@ FAULTS = (
     ),
     Fault(
         "exact-values-remembered",
-        "dpsql.engine.draw:run_without_frames",
+        "dpsql.engine.exact_release:run_without_frames",
         "clear_cache()",
         "pass",
         "how far exact values lie apart stays in memory after the answer",

@@ -46,9 +46,9 @@ FAULTS = (
     ),
     Fault(
         "parts-of-the-replaced",
-        "dpsql.engine.pipeline:Engine.plan",
-        "analyze_release(release if replaced else with_partition_filters(release), public, replace=replaced, separate_keys=separate_keys)",
-        "analyze_release(with_partition_filters(release), public, replace=replaced, separate_keys=separate_keys)",
+        "dpsql.engine.stages:analyze",
+        "analyze_release(release if replaced else with_partition_filters(release), lowered.lookups, replace=replaced, separate_keys=lowered.options.separate_keys)",
+        "analyze_release(with_partition_filters(release), lowered.lookups, replace=replaced, separate_keys=lowered.options.separate_keys)",
         "one who is replaced by somebody in another part is charged in one of them",
         "tests/analysis/test_predicates.py::test_replaced_units_confine_nothing",
     ),

@@ -199,7 +199,7 @@ FAULTS = (
     ),
     Fault(
         "answers-forget-decimals",
-        "dpsql.engine.post_processor:_convert_value",
+        "dpsql.engine.build_result:_convert_value",
         "digits is None or not isinstance(value, (int, float))",
         "True",
         "a sum of decimals is answered as a DOUBLE",

@@ -56,22 +56,22 @@ FAULTS = (
         """
         {
             "plan": prepared.plan_digest,
-            "data_version": policy.data_version,
-            "policy": policy_digest,
+            "data_version": engine.policy.data_version,
+            "policy": engine.policy_digest,
             "mechanisms": drawn,
-            "privacy_unit": policy.privacy_unit,
-            "neighbors": policy.neighbors,
-            "versions": dict(versions),
+            "privacy_unit": engine.policy.privacy_unit,
+            "neighbors": engine.policy.neighbors,
+            "versions": collect_versions(engine.backend),
         }
         """,
         """
         {
             "plan": prepared.plan_digest,
-            "data_version": policy.data_version,
-            "policy": policy_digest,
+            "data_version": engine.policy.data_version,
+            "policy": engine.policy_digest,
             "mechanisms": drawn,
-            "neighbors": policy.neighbors,
-            "versions": dict(versions),
+            "neighbors": engine.policy.neighbors,
+            "versions": collect_versions(engine.backend),
         }
         """,
         "the unit that a receipt names is in no entry, so that the receipt cannot be verified",
@@ -79,7 +79,7 @@ FAULTS = (
     ),
     Fault(
         "noise-that-was-not-drawn",
-        "dpsql.engine.prepare:Refinement.get_drawn_plan",
+        "dpsql.engine.query_run:Refinement.get_drawn_plan",
         "return plan if isinstance(self.law, CoupledRefinement) else self.law.plan",
         "return plan",
         "the ledger records noise that nobody drew",

@@ -12,7 +12,7 @@ _BESIDE = "tests/attacks/test_a32_edits_beside_the_chain.py"
 _DATABASES = "tests/attacks/test_a31_one_ledger_two_databases.py"
 _FAILURES = "tests/attacks/test_a40_failures_as_answers.py"
 _LAYOUTS = "tests/engine/replay/test_layouts.py"
-_OTHER = f"{_LAYOUTS}::test_what_was_not_released_is_not_there"
+_OTHER = f"{_LAYOUTS}::test_unreleased_aggregate_is_not_combined"
 
 FAULTS = (
     Fault(
@@ -21,7 +21,7 @@ FAULTS = (
         "reads_a_table_twice(part.release.input)",
         "False",
         "noise is coupled to exact values that an unsound optimizer may have read otherwise",
-        "tests/engine/replay/test_refining.py::test_what_an_unsound_optimizer_may_have_read_is_not_refined",
+        "tests/engine/replay/test_refining.py::test_release_of_an_unsound_optimizer_is_not_refined",
     ),
     Fault(
         "statistics-of-any-lattice",
@@ -45,7 +45,7 @@ FAULTS = (
         "plan.selection is not None or plan.top_k is not None or plan.quantiles or plan.clamps",
         "plan.top_k is not None or plan.quantiles or plan.clamps",
         "cells of groups that were chosen are kept as those of all groups",
-        f"{_LAYOUTS}::test_chosen_keys_have_no_layout[zcdp]",
+        f"{_LAYOUTS}::test_selected_keys_have_no_coverage[zcdp]",
     ),
     Fault(
         "more-that-agrees-with-anything",
@@ -59,7 +59,7 @@ FAULTS = (
             pass
         """,
         "cells that are known by nothing are taken for each other's totals",
-        f"{_LAYOUTS}::test_parts_of_a_total_are_answered_as_they_were_released",
+        f"{_LAYOUTS}::test_parts_of_a_total_are_answered_as_released",
     ),
     Fault(
         "replayed-with-other-noise",
@@ -67,7 +67,7 @@ FAULTS = (
         "release.release.measurement == names.measurement",
         "release.release.statistic == names.statistic",
         "an answer has more noise than was asked for",
-        f"{_REFINED}::test_both_answers_are_answered_again",
+        f"{_REFINED}::test_both_answers_are_replayed_after_a_refinement",
     ),
     Fault(
         "replayed-of-other-data",
@@ -83,7 +83,7 @@ FAULTS = (
         }
         """,
         "new data are answered by what was released of the old",
-        f"{_REPLAYED}::test_new_data_are_asked_anew",
+        f"{_REPLAYED}::test_new_data_version_is_not_replayed",
     ),
     Fault(
         "sources-of-one-name",
@@ -91,7 +91,7 @@ FAULTS = (
         'names.setdefault(part.alias, f"#{len(names)}")',
         'names.setdefault(part.alias, "#")',
         "two sources are taken for one, and a query gets the answer of another",
-        "tests/engine/replay/test_equal.py::test_what_differs_has_another_name",
+        "tests/engine/replay/test_equal.py::test_different_releases_have_different_fingerprints",
     ),
     Fault(
         "comparisons-in-any-order",
@@ -99,26 +99,26 @@ FAULTS = (
         '_SYMMETRIC = frozenset({"eq", "ne"})',
         '_SYMMETRIC = frozenset({"eq", "ne", "lt", "gt"})',
         "more is taken for less",
-        "tests/engine/replay/test_equal.py::test_what_differs_has_another_name",
+        "tests/engine/replay/test_equal.py::test_different_releases_have_different_fingerprints",
     ),
     Fault(
         "kept-after-it-is-seen",
-        "dpsql.engine.pipeline:Engine._answer_unchanged.finish_answer",
-        "self._store_releases(prepared.releases, [table], {}, entries)",
-        "",
+        "dpsql.engine.stages:draw_releases",
+        "engine.release_store.store_releases(running)",
+        "pass",
         "an answer that was paid for is charged again",
-        f"{_REPLAYED}::test_the_same_is_answered_again_and_free",
+        f"{_REPLAYED}::test_equal_query_is_replayed_free",
     ),
     Fault(
         "replays-charged",
-        "dpsql.engine.prepare:PreparedRelease.event",
+        "dpsql.engine.query_run:PreparedRelease.event",
         """
         if self.replayed_release is not None:
             return None
         """,
         "",
         "what was paid for is charged again",
-        f"{_REPLAYED}::test_the_same_is_answered_again_and_free",
+        f"{_REPLAYED}::test_equal_query_is_replayed_free",
     ),
     Fault(
         "releases-of-another-analyst",
@@ -126,7 +126,7 @@ FAULTS = (
         "own = analyst if policy.analysts or policy.per_analyst is not None else None",
         "own = None",
         "an analyst sees more than that one's budget",
-        f"{_REFINED}::test_analysts_with_budgets_of_their_own_pay_for_what_they_see",
+        f"{_REFINED}::test_analysts_with_own_budgets_refine_only_their_releases",
     ),
     Fault(
         "refined-twice",
@@ -233,9 +233,11 @@ FAULTS = (
     ),
     Fault(
         "failures-not-noted",
-        "dpsql.engine.pipeline:Engine.record_failure",
-        """if entries:
-    self.ledger.record_failure(tables, entries[0], analyst=self.analyst, query=prepared.query.sql, code=code)""",
+        "dpsql.engine.charging:record_failure",
+        """
+        if charged.entries:
+            engine.ledger.record_failure(tables, charged.entries[0], analyst=engine.analyst, query=charged.query.sql, code=code)
+        """,
         "pass",
         "a query that fails may be asked again and again",
         f"{_FAILURES}::test_a_table_is_locked_after_so_many_failures",
@@ -254,7 +256,7 @@ FAULTS = (
         'row["number"] in refined or row["entry"] < reset',
         'row["number"] in refined',
         "what was paid before a budget was begun anew pays for what comes after",
-        f"{_REFINED}::test_an_account_that_was_begun_anew_pays_whole",
+        f"{_REFINED}::test_renewed_account_pays_in_full",
     ),
     Fault(
         "refined-beyond-a-renewal",
@@ -262,7 +264,7 @@ FAULTS = (
         '"data_version" in self.policy.model_fields_set and self._renewing_tables.isdisjoint(tables)',
         '"data_version" in self.policy.model_fields_set',
         "what was paid in one period pays for the next",
-        f"{_REFINED}::test_what_is_not_refined_is_charged_whole",
+        f"{_REFINED}::test_release_that_cannot_be_refined_is_charged_in_full",
     ),
     Fault(
         "refined-of-unsaid-data",
@@ -270,7 +272,7 @@ FAULTS = (
         '"data_version" in self.policy.model_fields_set and self._renewing_tables.isdisjoint(tables)',
         "self._renewing_tables.isdisjoint(tables)",
         "noise is taken from data that it was not added to",
-        f"{_REFINED}::test_what_is_not_refined_is_charged_whole",
+        f"{_REFINED}::test_release_that_cannot_be_refined_is_charged_in_full",
     ),
     Fault(
         "refined-by-another-engine",
@@ -278,7 +280,7 @@ FAULTS = (
         "written.source != self._compute_source_digest(part)",
         "False",
         "noise is taken from sums that another engine has made",
-        f"{_REFINED}::test_another_engine_does_not_refine",
+        f"{_REFINED}::test_release_of_another_engine_is_not_refined",
     ),
     Fault(
         "coupled-under-any-accountant",
@@ -286,7 +288,7 @@ FAULTS = (
         "self.can_couple(part.tables)",
         "True",
         "a difference is charged where it bounds nothing",
-        "tests/engine/replay/test_merging.py::test_gaussian_noise_is_refined_by_a_second_release",
+        "tests/engine/replay/test_merging.py::test_gaussian_release_is_refined_by_an_independent_one",
     ),
     Fault(
         "refined-at-half-the-difference",
@@ -294,7 +296,7 @@ FAULTS = (
         "Pure(plan.event.epsilon - before.event.epsilon)",
         "Pure((plan.event.epsilon - before.event.epsilon) / 2)",
         "refinements pass the budget",
-        f"{_REFINED}::test_less_noise_costs_the_difference",
+        f"{_REFINED}::test_refinement_costs_the_difference",
     ),
     Fault(
         "fresh-noise-for-the-difference",
@@ -302,7 +304,7 @@ FAULTS = (
         "noise = [old - true for old, true in zip(before, exact, strict=True)]",
         "noise = [0 for old, true in zip(before, exact, strict=True)]",
         "the second answer does not know the first, and both cost more than the second",
-        f"{_REFINED}::test_the_noise_that_was_there_is_what_is_refined",
+        f"{_REFINED}::test_refinement_starts_from_the_stored_noise",
     ),
     Fault(
         "a-chain-counted-twice",
@@ -310,6 +312,6 @@ FAULTS = (
         "ends = [release for release in records if release.number not in refined]",
         "ends = list(records)",
         "a mean of releases has more noise than it says",
-        "tests/engine/replay/test_merging.py::test_a_chain_counts_once",
+        "tests/engine/replay/test_merging.py::test_chain_of_refinements_is_combined_once",
     ),
 )

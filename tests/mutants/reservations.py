@@ -133,23 +133,23 @@ FAULTS = (
     ),
     Fault(
         "queries-beside-the-slice",
-        "dpsql.engine.pipeline:Engine.charge_query",
+        "dpsql.engine.charging:charge_query",
         """
-        entries = self.ledger.charge(
+        entries = engine.ledger.charge(
             prepared.table_charges,
-            analyst=self.analyst,
+            analyst=engine.analyst,
             query=prepared.query.sql,
-            details=build_charge_details(prepared, self.policy, self.policy_digest, collect_versions(self.backend)),
+            details=build_charge_details(engine, prepared),
             refines=[base.number for base in prepared.refinements],
-            reservation=self.reservation,
+            reservation=engine.reservation,
         )
         """,
         """
-        entries = self.ledger.charge(
+        entries = engine.ledger.charge(
             prepared.table_charges,
-            analyst=self.analyst,
+            analyst=engine.analyst,
             query=prepared.query.sql,
-            details=build_charge_details(prepared, self.policy, self.policy_digest, collect_versions(self.backend)),
+            details=build_charge_details(engine, prepared),
             refines=[base.number for base in prepared.refinements],
         )
         """,

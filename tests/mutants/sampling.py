@@ -19,7 +19,7 @@ FAULTS = (
     ),
     Fault(
         "one-secret-for-all",
-        "dpsql.engine.prepare:PreparedRelease.with_sampling_secret",
+        "dpsql.engine.query_run:PreparedRelease.with_sampling_secret",
         "drawn = draw_secret(entropy)",
         "drawn = PLACEHOLDER",
         "everybody can compute who is in a sample, which is the same in all releases",
@@ -27,7 +27,7 @@ FAULTS = (
     ),
     Fault(
         "last-stage-of-another-sample",
-        "dpsql.engine.prepare:PreparedRelease.emit_group_sums",
+        "dpsql.engine.query_run:PreparedRelease.emit_group_sums",
         """
         emit_sums(
             read, quantiles, plan.clamps, chosen_keys, _collect_unclamped_statistics(plan), target=self.dialect, secret=self.secret

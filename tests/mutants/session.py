@@ -29,8 +29,8 @@ FAULTS = (
     Fault(
         "matrices-as-they-were-released",
         "dpsql.engine.build_result:build_result",
-        "project_rows(build_answer_rows(rows, digits), prepared.matrix_columns)",
-        "build_answer_rows(rows, digits)",
+        "project_rows(_build_answer_rows(rows, digits), prepared.matrix_columns)",
+        "_build_answer_rows(rows, digits)",
         "a covariance matrix has negative eigenvalues",
         f"{_REGRESSIONS}::test_matrices_are_semidefinite_and_intervals_those_of_what_was_released",
     ),

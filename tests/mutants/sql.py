@@ -429,7 +429,7 @@ FAULTS = (
     ),
     Fault(
         "released-values-enter-as-they-are",
-        "dpsql.engine.post_processor:_clip_column",
+        "dpsql.engine.subquery_values:_clip_column",
         "moved = [_clip_value(value, around) for value in values]",
         "moved = [_clip_value(value, ANYWHERE) for value in values]",
         "noise of any size enters among private rows",
@@ -437,7 +437,7 @@ FAULTS = (
     ),
     Fault(
         "released-values-enter-beyond-their-column",
-        "dpsql.engine.post_processor:to_constants",
+        "dpsql.engine.subquery_values:to_constants",
         "derive_interval(column).narrow_to(around)",
         "derive_interval(column)",
         "a released minimum is read beyond the interval that the plan derived for it",
@@ -485,7 +485,7 @@ FAULTS = (
     ),
     Fault(
         "values-that-differ-enter-as-one",
-        "dpsql.engine.post_processor:_clip_column",
+        "dpsql.engine.subquery_values:_clip_column",
         "None if isinstance(at, (int, float)) and at != value and at in merged else at",
         "at",
         "noisy keys beyond their interval become equal, and a private row is joined to all of them",
@@ -493,8 +493,8 @@ FAULTS = (
     ),
     Fault(
         "any-epsilon-is-asked-for",
-        "dpsql.engine.pipeline:Engine.plan",
-        "require_above_floor(self.policy.min_epsilon, wanted.loss)",
+        "dpsql.engine.stages:parse",
+        "require_above_floor(engine.policy.min_epsilon, terms.loss)",
         "",
         "noise is made as large as an analyst wants",
         "tests/attacks/test_a28_released_factors.py::test_no_query_asks_for_less_than_the_least",
@@ -517,9 +517,9 @@ FAULTS = (
     ),
     Fault(
         "engine-not-asked-whether-it-parses",
-        "dpsql.engine.pipeline:Engine.plan",
-        "not self.backend.can_parse(parsed.text)",
-        "self.backend.can_parse(parsed.text) is None",
+        "dpsql.engine.stages:lower",
+        "not engine.backend.can_parse(statement.text)",
+        "engine.backend.can_parse(statement.text) is None",
         "the parser's guess at a broken query is answered",
         "tests/sql/test_fixtures.py::test_refusal[refused_form: BETWEEN without AND]",
     ),

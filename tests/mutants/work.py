@@ -89,8 +89,8 @@ FAULTS = (
     ),
     Fault(
         "unpayable-loss-planned",
-        "dpsql.engine.pipeline:Engine.plan",
-        "require_payable(self.ledger, accounts, wanted.loss, self.analyst, self.reservation)",
+        "dpsql.engine.charging:require_payable_loss",
+        "require_payable(engine.ledger, accounts, loss, engine.analyst, engine.reservation)",
         "",
         "a loss beyond the whole budget is planned before it is refused",
         f"{_ATTACK}::test_a_loss_that_nobody_can_pay_is_refused_before_it_is_planned[pure-plan]",

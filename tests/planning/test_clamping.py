@@ -24,8 +24,13 @@ from dpsql.analysis.lattice import Lattice
 from dpsql.api.connection import Connection
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.backends.postgres.dialect import POSTGRES
-from dpsql.engine.accuracy_search import predict_noise_half_width
-from dpsql.engine.intervals.noise_laws import MANY_GROUPS, NOTHING, compute_allowance
+from dpsql.engine.intervals.noise_laws import (
+    MANY_GROUPS,
+    NOTHING,
+    compute_allowance,
+    predict_noise_half_width,
+)
+from dpsql.engine.replays import plan_and_match
 from dpsql.errors import VerificationError
 from dpsql.ledger import Budget
 from dpsql.ledger.protocol import Account
@@ -90,7 +95,7 @@ def planned(
 ) -> MeasurementPlan:
     """What is measured for a query."""
     with study(**rules) as connection:
-        return connection.engine.plan_and_match(Query(sql, epsilon=Fraction(epsilon), delta=delta)).plan
+        return plan_and_match(connection.engine, Query(sql, epsilon=Fraction(epsilon), delta=delta)).plan
 
 
 @given(mosts)
@@ -337,7 +342,7 @@ def test_noise_follows_the_choice(accountant: str, sql: str) -> None:
     with study(accountant=accountant) as connection:
         # By chance one choice of a hundred is less far below.
         object.__setattr__(connection.engine, "entropy", SeededEntropy(1))
-        before = connection.engine.plan_and_match(Query(sql, epsilon=Fraction(16))).plan
+        before = plan_and_match(connection.engine, Query(sql, epsilon=Fraction(16))).plan
         result = connection.query(sql, epsilon=16)
         exact = connection.query(sql, epsilon=10**15)
     *_, measured = before.vectors[:1]
@@ -557,8 +562,8 @@ def test_an_allowance_is_divided_among_few_groups() -> None:
 def test_a_group_too_small_to_be_shown_takes_part() -> None:
     """Whether it is shown may hang on one unit, which must not move what all of its others have."""
     with study(units=10, min_frequency=10**6, max_groups=3, budget=100) as connection:
-        prepared = connection.engine.plan_and_match(
-            Query("SELECT k, SUM(y) FROM t GROUP BY k", epsilon=Fraction(1))
+        prepared = plan_and_match(
+            connection.engine, Query("SELECT k, SUM(y) FROM t GROUP BY k", epsilon=Fraction(1))
         )
         rows = connection.engine.backend.run_statement(prepared.statement.sql).reveal()
         assert prepared.plan.clamps

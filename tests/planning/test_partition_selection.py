@@ -11,7 +11,8 @@ import pytest
 from worlds import close_all, person, prepared, world
 
 from dpsql.api.connection import Connection
-from dpsql.engine.pipeline import PreparedQuery
+from dpsql.engine.query_run import QueryRun
+from dpsql.engine.replays import plan_and_match
 from dpsql.planning.group_selection import Threshold
 from dpsql.policy.request.query import Query
 from dpsql.privacy.mechanisms import DiscreteGaussian, Geometric
@@ -29,9 +30,9 @@ def _worlds_end() -> Iterator[None]:
     close_all()
 
 
-def asked(connection: Connection, sql: str, epsilon: Fraction, delta: Fraction) -> PreparedQuery:
+def asked(connection: Connection, sql: str, epsilon: Fraction, delta: Fraction) -> QueryRun:
     """The plan of a query at a price."""
-    return connection.engine.plan_and_match(Query(sql, epsilon=epsilon, delta=delta))
+    return plan_and_match(connection.engine, Query(sql, epsilon=epsilon, delta=delta))
 
 
 @pytest.mark.parametrize("accountant", ["pure", "zcdp"])

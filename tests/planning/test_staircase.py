@@ -11,6 +11,7 @@ import pytest
 from planning.test_clamping import planned
 from properties.worlds import DEFAULT, Row, World, policy, stairs
 
+from dpsql.engine.replays import plan_and_match
 from dpsql.errors import VerificationError
 from dpsql.planning.clamping import compute_clamped_unit_change
 from dpsql.planning.joint_vectors import LEAST_LOSS, WORTH
@@ -27,7 +28,7 @@ every_relation = pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
 def plan(sql: str, epsilon: float = 3, extra: dict[str, Any] | None = None, **rules: Any) -> MeasurementPlan:
     """A measured plan over the tiny schema, for a ledger that adds losses up."""
     world = World(policy(**({"accountant": "pure"} | rules)) | (extra or {}))
-    return world.engine.plan_and_match(Query(sql, epsilon=Fraction(epsilon))).plan
+    return plan_and_match(world.engine, Query(sql, epsilon=Fraction(epsilon))).plan
 
 
 def kinds(measured: MeasurementPlan) -> list[str]:

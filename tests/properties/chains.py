@@ -17,7 +17,9 @@ from worlds import connected
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.pipeline import PreparedQuery
+from dpsql.engine.query_run import QueryRun
+from dpsql.engine.replays import plan_and_match
+from dpsql.engine.stages import answer_query
 from dpsql.policy.request.query import Query
 
 EPSILON = 10**6
@@ -111,12 +113,12 @@ def answered(connection: Connection, sql: str) -> list[tuple[Any, ...]] | None:
         prepared = prepared_exactly(connection, sql)
     except dpsql.QueryRejected:
         return None
-    return in_order(connection.engine.answer_query(prepared).rows)
+    return in_order(answer_query(connection.engine, prepared).rows)
 
 
-def prepared_exactly(connection: Connection, sql: str) -> PreparedQuery:
+def prepared_exactly(connection: Connection, sql: str) -> QueryRun:
     """The plan of a statement with next to no noise."""
-    return connection.engine.plan_and_match(Query(sql, epsilon=Fraction(EPSILON), replay=False))
+    return plan_and_match(connection.engine, Query(sql, epsilon=Fraction(EPSILON), replay=False))
 
 
 def in_order(rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:

@@ -20,7 +20,10 @@ import duckdb
 from properties.worlds import Statistics, cells_of
 
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine.pipeline import Engine, PreparedQuery, get_table_budget
+from dpsql.engine.budgets import get_table_budget
+from dpsql.engine.engine import Engine
+from dpsql.engine.query_run import QueryRun
+from dpsql.engine.replays import plan_and_match
 from dpsql.ledger import open_ledger
 from dpsql.policy import load
 from dpsql.policy.request.query import Query
@@ -368,12 +371,12 @@ class Linked:
         """The neighbours."""
         return list(pairs(self.rules, self.many))
 
-    def prepare(self, sql: str, max_groups: int | None = None) -> PreparedQuery:
+    def prepare(self, sql: str, max_groups: int | None = None) -> QueryRun:
         """The plan of a query at ε = 1."""
         self.connection.execute("SET schema = 'main'")
-        return self.engine.plan_and_match(Query(sql, epsilon=Fraction(1), max_groups=max_groups))
+        return plan_and_match(self.engine, Query(sql, epsilon=Fraction(1), max_groups=max_groups))
 
-    def statistics(self, prepared: PreparedQuery, rows: Rows) -> Statistics:
+    def statistics(self, prepared: QueryRun, rows: Rows) -> Statistics:
         """The exact cells of each group that a plan with one release would noise."""
         known = (prepared.statement.sql, id(rows))
         if known not in self._seen:
@@ -381,7 +384,7 @@ class Linked:
             self._seen[known] = cells_of(prepared, self.engine.backend.run_statement(prepared.statement.sql))
         return self._seen[known]
 
-    def belonging(self, prepared: PreparedQuery, rows: Rows) -> dict[int, Counter[str]]:
+    def belonging(self, prepared: QueryRun, rows: Rows) -> dict[int, Counter[str]]:
         """The rows that a plan aggregates, keys and measures, by the person that each belongs to."""
         self._enter(rows)
         found: dict[int, Counter[str]] = {}

@@ -16,10 +16,13 @@ import dpsql
 from dpsql.api.connection import Connection
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine import draw as dataflow
-from dpsql.engine import release as noise
+from dpsql.engine import exact_release as dataflow
+from dpsql.engine import relative_targets, replays, stages
+from dpsql.engine.engine import Engine
 from dpsql.engine.explain import Explanation
-from dpsql.engine.pipeline import Engine, PreparedQuery
+from dpsql.engine.query_run import QueryRun
+from dpsql.engine.release import draw_release
+from dpsql.engine.release import noisy_groups as noise
 from dpsql.engine.released_table import ReleasedTable
 from dpsql.policy.request.query import Query
 from dpsql.privacy.mechanisms import Entropy
@@ -78,29 +81,29 @@ def _(run: Part, self: DuckDBBackend, sql: str) -> Exact:
     return run(self, f"{sql} -- of {count(self)} rows")
 
 
-@_naive(OBSERVABLE, "prepared", Engine, "plan_and_match")
-def _(prepare: Part, self: Engine, asked: Query, **named: Any) -> PreparedQuery:
-    return prepare(self, replace(asked, epsilon=asked.epsilon + count(self.backend)), **named)
+@_naive(OBSERVABLE, "prepared", replays, "plan_and_match")
+def _(prepare: Part, engine: Engine, asked: Query, *options: Any) -> QueryRun:
+    return prepare(engine, replace(asked, epsilon=asked.epsilon + count(engine.backend)), *options)
 
 
 @_naive(OBSERVABLE, "explanation", Connection, "_explain_prepared")
-def _(explained: Part, self: Connection, prepared: PreparedQuery) -> Explanation:
+def _(explained: Part, self: Connection, prepared: QueryRun) -> Explanation:
     explanation = explained(self, prepared)
     return replace(explanation, lines=(*explanation.lines, f"of {count(self.engine.backend)} rows"))
 
 
-@_naive(OBSERVABLE, "error", Engine, "plan_and_match", REFUSED)
-def _(prepare: Part, self: Engine, asked: Query, **named: Any) -> PreparedQuery:
+@_naive(OBSERVABLE, "error", replays, "plan_and_match", REFUSED)
+def _(prepare: Part, engine: Engine, asked: Query, *options: Any) -> QueryRun:
     try:
-        return prepare(self, asked, **named)
+        return prepare(engine, asked, *options)
     except dpsql.QueryRejected as error:
-        message = f"{error.message} of {count(self.backend)} rows"
+        message = f"{error.message} of {count(engine.backend)} rows"
     raise dpsql.QueryRejected(message)
 
 
-@_naive(OBSERVABLE, "entries", Engine, "_charge_query")
-def _(charge: Part, self: Engine, prepared: PreparedQuery) -> Sequence[Any]:
-    return charge(self, prepared) if count(self.backend) else ()
+@_naive(OBSERVABLE, "entries", stages, "charge_query")
+def _(charge: Part, engine: Engine, prepared: QueryRun) -> QueryRun:
+    return charge(engine, prepared) if count(engine.backend) else prepared
 
 
 @_naive(OBSERVABLE, "budget", Connection, "budget")
@@ -108,10 +111,10 @@ def _(budget: Part, self: Connection) -> dict[str, Any]:
     return {**budget(self), "rows": count(self.engine.backend)}
 
 
-@_naive(OBSERVABLE, "draws", noise, "_read_groups", UNITS)
+@_naive(OBSERVABLE, "draws", draw_release, "read_groups", UNITS)
 def _(groups: Part, *of: Any) -> Any:
     found = groups(*of)
-    return found.at([place for place, group in enumerate(found) if any(group.moments.values())])
+    return found.select_groups([place for place, group in enumerate(found) if any(group.moments.values())])
 
 
 @_naive(OBSERVABLE, "words", noise, "_draw_noisy_components")
@@ -129,9 +132,9 @@ def _(release: Part, plan: Any, statement: Any, exact: Exact, entropy: Entropy) 
     return replace(table, rows=rows, components=cells)
 
 
-@_naive(OBSERVABLE, "types", Engine, "answer_query", NOBODY)
-def _(answer: Part, self: Engine, prepared: PreparedQuery) -> Result:
-    result = answer(self, prepared)
+@_naive(OBSERVABLE, "types", relative_targets, "answer_query", NOBODY)
+def _(answer: Part, engine: Engine, prepared: QueryRun) -> Result:
+    result = answer(engine, prepared)
     return replace(result, types=tuple(type(value).__name__ for value in result.rows[-1]))
 
 
@@ -142,22 +145,22 @@ def _(_: Part, self: Result) -> Any:
     return pandas.DataFrame(self.rows, columns=list(self.columns))
 
 
-@_naive(OBSERVABLE, "receipt", Engine, "build_receipt")
-def _(receipt: Part, self: Engine, *of: Any) -> Receipt:
-    return replace(receipt(self, *of), data_version=f"of {count(self.backend)} rows")
+@_naive(OBSERVABLE, "receipt", stages, "build_receipt")
+def _(receipt: Part, engine: Engine, *of: Any) -> Receipt:
+    return replace(receipt(engine, *of), data_version=f"of {count(engine.backend)} rows")
 
 
-@_naive(OBSERVABLE, "shown", Engine, "answer_query")
-def _(answer: Part, self: Engine, prepared: PreparedQuery) -> Result:
-    result, times = answer(self, prepared), 1 + count(self.backend)
+@_naive(OBSERVABLE, "shown", relative_targets, "answer_query")
+def _(answer: Part, engine: Engine, prepared: QueryRun) -> Result:
+    result, times = answer(engine, prepared), 1 + count(engine.backend)
     scales = tuple(tuple(scale and scale * times for scale in row) for row in result.scales)
     return replace(result, scales=scales)
 
 
-@_naive(OBSERVABLE, "log", Engine, "answer_query")
-def _(answer: Part, self: Engine, prepared: PreparedQuery) -> Result:
-    logging.getLogger("naive").warning("%s rows", count(self.backend))
-    return answer(self, prepared)
+@_naive(OBSERVABLE, "log", relative_targets, "answer_query")
+def _(answer: Part, engine: Engine, prepared: QueryRun) -> Result:
+    logging.getLogger("naive").warning("%s rows", count(engine.backend))
+    return answer(engine, prepared)
 
 
 @_naive(RELEASED, "noise follows the data", noise, "_draw_noisy_components")
@@ -168,9 +171,9 @@ def _(noised: Part, measured: Any, groups: Sequence[Any], entropy: Entropy) -> A
     ]
 
 
-@_naive(RELEASED, "rows of a unit without a bound", Engine, "plan_and_match", "SELECT COUNT(*) FROM visits")
-def _(prepare: Part, self: Engine, asked: Query) -> PreparedQuery:
-    prepared = prepare(self, asked)
+@_naive(RELEASED, "rows of a unit without a bound", replays, "plan_and_match", "SELECT COUNT(*) FROM visits")
+def _(prepare: Part, engine: Engine, asked: Query, *options: Any) -> QueryRun:
+    prepared = prepare(engine, asked, *options)
     sql = "SELECT COUNT(DISTINCT patient_id), COUNT(*) FROM visits"
     (release,) = prepared.releases
     release = replace(release, statement=replace(release.statement, sql=sql))

@@ -1,6 +1,6 @@
 """The sensitivity oracle: what was derived for a plan, against what its neighbours' statistics do.
 
-A `Bench` holds one engine. It prepares plans as `Engine.plan_and_match` does, but from the plan itself, and reads
+A `Bench` holds one engine. It prepares plans as `plan_and_match` does, but from the plan itself, and reads
 the exact statistics of each database from the very statement that would be noised.
 """
 
@@ -27,9 +27,11 @@ from properties.worlds import Statistics, apart, cells_of, change, moved, stairs
 from dpsql.analysis.release_analysis import analyze_release
 from dpsql.analysis.stability import PublicFacts
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine.pipeline import Engine, PublicLookups, get_table_budget
-from dpsql.engine.post_processor import to_constants
-from dpsql.engine.prepare import PreparedRelease
+from dpsql.engine.budgets import get_table_budget
+from dpsql.engine.engine import Engine
+from dpsql.engine.lookups import PublicLookups
+from dpsql.engine.query_run import PreparedRelease
+from dpsql.engine.subquery_values import to_constants
 from dpsql.errors import BackendError
 from dpsql.ledger import Ledger, open_ledger
 from dpsql.plan.dependencies import list_steps, substitute_subqueries

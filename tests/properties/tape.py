@@ -13,8 +13,9 @@ from properties.still import First, Lowest
 
 from dpsql.analysis.domains import list_combinations
 from dpsql.backends import Exact
-from dpsql.engine import draw as dataflow
-from dpsql.engine.release import ReadGroups, _read_groups, _StagedSource, _WholeSource
+from dpsql.engine import exact_release as dataflow
+from dpsql.engine.release.exact_rows import read_groups
+from dpsql.engine.release.noisy_groups import ReadGroups, StagedSource, WholeSource
 from dpsql.engine.released_table import Components, Keys, ReleasedTable
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
@@ -101,9 +102,9 @@ def recorded_by(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
         _assert_domain_is_whole(plan, statement, exact)
         number, given, sizes = len(measurements), {}, [0] * len(plan.vectors)
         if plan.top_k is None:
-            found = _read_groups(plan, statement, exact.reveal())
+            found = read_groups(plan, statement, exact)
             if any(not clamp.chosen for clamp in plan.clamps):
-                chosen_now = _WholeSource(found).select_clamps(plan, range(len(plan.clamps)), entropy).clamps
+                chosen_now = WholeSource(found).select_clamps(plan, range(len(plan.clamps)), entropy).clamps
                 plan = plan.with_clamps(tape.clamps.setdefault(number, chosen_now))
             counted = list(found.with_clamped_moments(plan.clamps))
         else:
@@ -167,7 +168,7 @@ def recorded_by(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
         read: ReadGroups,
         entropy: Entropy,
     ) -> ReleasedTable:
-        number, source = len(measurements), _StagedSource.from_histograms(plan, histograms, read)
+        number, source = len(measurements), StagedSource.from_histograms(plan, histograms, read)
         chosen = source.select_clamps(plan, range(len(plan.clamps)), entropy).clamps
         plan = plan.with_clamps(tape.clamps.setdefault(number, chosen))
         return recorded(plan, *read(plan), entropy)

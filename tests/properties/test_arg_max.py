@@ -10,6 +10,8 @@ from fractions import Fraction
 import pytest
 from properties.worlds import DEFAULT, Row, World, policy
 
+from dpsql.engine.replays import plan_and_match
+from dpsql.engine.stages import answer_query
 from dpsql.policy.request.query import Query
 
 ROWS = [
@@ -57,7 +59,7 @@ def test_the_best_of_released_groups(function: str, beside: str) -> None:
     """With hardly any noise it is a group that is best by its count, and never the rows without a key."""
     world = World({**policy(unit="row"), "budget": {"epsilon": 10**9, "delta": 1e-6}})
     sql = f"SELECT {function}(k, n){beside} FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k)"
-    prepared = world.engine.plan_and_match(Query(sql, epsilon=Fraction(10**4)))
+    prepared = plan_and_match(world.engine, Query(sql, epsilon=Fraction(10**4)))
     (release,) = prepared.releases
     assert (release.plan.top_k is None) == bool(beside)
     for keys in DATABASES:
@@ -65,6 +67,6 @@ def test_the_best_of_released_groups(function: str, beside: str) -> None:
         counts = Counter({"A": 0, "B": 0})
         counts.update(keys.replace("N", ""))
         best = (max if function == "ARG_MAX" else min)(counts.values())
-        ((key, *_),) = world.engine.answer_query(prepared).rows
+        ((key, *_),) = answer_query(world.engine, prepared).rows
         assert key in counts
         assert counts[key] == best

@@ -12,7 +12,9 @@ from properties.pairs import Case, pairs_of
 from properties.worlds import World, policy
 
 import dpsql
-from dpsql.engine.release import _read_scores
+from dpsql.engine.release.exact_rows import read_scores
+from dpsql.engine.replays import plan_and_match
+from dpsql.engine.stages import answer_query
 from dpsql.policy.request.query import Query
 from dpsql.privacy.accounting import BoundedRange, Composed, Pure
 
@@ -54,8 +56,8 @@ def test_a_unit_moves_scores_apart_as_derived(score: str, rules: dict[str, objec
         for rows in pair:
             if rows not in seen:
                 world.hold(rows)
-                exact = world.engine.backend.run_statement(release.statement.sql).reveal()
-                seen[rows] = _read_scores(release.plan.analysis, release.statement, exact)[1]
+                exact = world.engine.backend.run_statement(release.statement.sql)
+                seen[rows] = read_scores(release.plan.analysis, release.statement, exact)[1]
         moves = [b - a for a, b in zip(*(seen[rows] for rows in pair), strict=True)]
         worst = max(worst, max(moves) - min(moves))
     assert worst <= best.steps
@@ -137,8 +139,8 @@ def test_a_choice_is_as_near_to_the_best_as_explained(accountant: str, sql: str)
             f"no selected score is more than {bound * step:,.4g} from the best remaining score of the {groups:,} groups"
             in str(explained)
         )
-        exact = con.engine.backend.run_statement(release.statement.sql).reveal()
-        scores = _read_scores(plan.analysis, release.statement, exact)[1]
+        exact = con.engine.backend.run_statement(release.statement.sql)
+        scores = read_scores(plan.analysis, release.statement, exact)[1]
         entropy, worse = SeededEntropy(3), 0
         for _ in range(200):
             left = sorted(scores)
@@ -188,8 +190,8 @@ def test_the_best_come_first() -> None:
     )
     for direction, expected in (("DESC", [("B",), ("A",)]), ("ASC", [("A",), ("B",)])):
         sql = f"SELECT k FROM t WHERE k IN ('A', 'B') GROUP BY k ORDER BY COUNT(*) {direction} LIMIT 2"
-        prepared = world.engine.plan_and_match(Query(sql, epsilon=Fraction(1000)))
-        assert world.engine.answer_query(prepared).rows == tuple(expected)
+        prepared = plan_and_match(world.engine, Query(sql, epsilon=Fraction(1000)))
+        assert answer_query(world.engine, prepared).rows == tuple(expected)
 
 
 @pytest.mark.parametrize("accountant", ["pure", "zcdp"])

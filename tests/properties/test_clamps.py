@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from properties.worlds import DEFAULT, KEYS, Database, I, Row, World, X, policy
 
-from dpsql.engine.pipeline import PreparedQuery
-from dpsql.engine.release import _read_groups
+from dpsql.engine.query_run import QueryRun
+from dpsql.engine.release.exact_rows import read_groups
 from dpsql.plan.aggregates import Moment
 from dpsql.planning import clamp_histogram as told
 from dpsql.planning.build_clamps import BY_GROUP, BY_NORM, BY_SUM, ClampScope
@@ -89,7 +89,7 @@ CASES = [
 
 def learning(
     world: World, sql: str, scope: ClampScope | None = None, *, together: bool = False
-) -> tuple[PreparedQuery, MeasurementPlan]:
+) -> tuple[QueryRun, MeasurementPlan]:
     """A query, and the plan with clamps of a scope that would answer it with the least error."""
     with pytest.MonkeyPatch.context() as patch:
         if together:
@@ -109,12 +109,12 @@ def learning(
     return prepared, prepared.plan
 
 
-def rungs(world: World, prepared: PreparedQuery, rows: Database) -> Groups:
+def rungs(world: World, prepared: QueryRun, rows: Database) -> Groups:
     """What the units of each group have, as the statement gives it."""
     world.hold(rows)
-    exact = world.engine.backend.run_statement(prepared.statement.sql).reveal()
+    exact = world.engine.backend.run_statement(prepared.statement.sql)
     return {
-        group.keys: group.clamp_histograms for group in _read_groups(prepared.plan, prepared.statement, exact)
+        group.keys: group.clamp_histograms for group in read_groups(prepared.plan, prepared.statement, exact)
     }
 
 

@@ -14,6 +14,8 @@ from properties.pairs import Case, pairs_of
 from properties.worlds import DEFAULT, Database, I, Row, World, X, change, derived, policy
 
 import dpsql
+from dpsql.engine.replays import plan_and_match
+from dpsql.engine.stages import answer_query
 from dpsql.policy.request.query import Query
 
 BINS = [-1, 0, 1.5, 3]
@@ -124,8 +126,8 @@ def test_bins_are_counted_as_brute_force_does(exact: World, rows: Database) -> N
     """Of values within their bounds; above the last end only if a value may lie there; of nobody too, in the same types."""
     exact.hold(rows)
     sql = f"SELECT HISTOGRAM(x, {BINS}), HISTOGRAM(x * 2, [2]), HISTOGRAM(i, [1, 5]), HISTOGRAM(k), COUNT(*) FROM t"
-    result = exact.engine.answer_query(
-        exact.engine.plan_and_match(Query(sql, epsilon=Fraction(10**6), replay=False))
+    result = answer_query(
+        exact.engine, plan_and_match(exact.engine, Query(sql, epsilon=Fraction(10**6), replay=False))
     )
     x, i, keys = ([getattr(row, name) for row in map(seen, rows)] for name in "xik")
     assert result.rows == (
@@ -146,8 +148,8 @@ def test_bins_are_as_in_duckdb(exact: World) -> None:
     """Where all values are numbers, but for the bin above, which DuckDB leaves out if it is empty."""
     exact.hold(DATABASES[2])
     sql = f"SELECT HISTOGRAM(x, {BINS}), HISTOGRAM(x, [2.5]), HISTOGRAM(k), HISTOGRAM(i) FROM t"
-    result = exact.engine.answer_query(
-        exact.engine.plan_and_match(Query(sql, epsilon=Fraction(10**6), replay=False))
+    result = answer_query(
+        exact.engine, plan_and_match(exact.engine, Query(sql, epsilon=Fraction(10**6), replay=False))
     )
     assert list(result.rows) == exact.connection.execute(sql).fetchall()
 
@@ -169,8 +171,8 @@ def test_each_group_has_its_own_bins(exact: World, rows: Database, keys: str) ->
         f"SELECT {keys}, COUNT(*) AS n, HISTOGRAM(x, {BINS}), HISTOGRAM(k) FROM t "
         f"GROUP BY {keys} HAVING COUNT(*) > -1 ORDER BY n DESC"
     )
-    result = exact.engine.answer_query(
-        exact.engine.plan_and_match(Query(sql, epsilon=Fraction(10**6), replay=False))
+    result = answer_query(
+        exact.engine, plan_and_match(exact.engine, Query(sql, epsilon=Fraction(10**6), replay=False))
     )
     width = keys.count(", ") + 1
     for *key, n, bins, values in result.rows:
@@ -185,8 +187,8 @@ def test_bins_of_groups_are_as_in_duckdb(exact: World) -> None:
     """Of the groups that have rows, which DuckDB shows alone."""
     exact.hold(DATABASES[2])
     sql = "SELECT k, HISTOGRAM(i, [1, 5]) AS h, COUNT(*) AS n FROM t GROUP BY k HAVING n > 0 ORDER BY k"
-    result = exact.engine.answer_query(
-        exact.engine.plan_and_match(Query(sql, epsilon=Fraction(10**6), replay=False))
+    result = answer_query(
+        exact.engine, plan_and_match(exact.engine, Query(sql, epsilon=Fraction(10**6), replay=False))
     )
     assert list(result.rows) == exact.connection.execute(sql).fetchall()
     assert result.types[1] == "MAP(BIGINT, BIGINT)"
@@ -197,8 +199,8 @@ def test_bins_of_groups_that_cannot_be(exact: World) -> None:
     """Of a condition that no public key fulfils there are no groups, as in DuckDB."""
     exact.hold(DATABASES[2])
     sql = "SELECT k, i, HISTOGRAM(x, [1]) FROM t WHERE k = 'Z' GROUP BY k, i"
-    result = exact.engine.answer_query(
-        exact.engine.plan_and_match(Query(sql, epsilon=Fraction(1), replay=False))
+    result = answer_query(
+        exact.engine, plan_and_match(exact.engine, Query(sql, epsilon=Fraction(1), replay=False))
     )
     assert list(result.rows) == exact.connection.execute(sql).fetchall() == []
 
@@ -208,7 +210,7 @@ def test_people_see_no_count_below_zero(exact: World) -> None:
     exact.hold(())
     sql = "SELECT HISTOGRAM(x, [1, 2]) AS h FROM t"
     asked = Query(sql, epsilon=Fraction(1, 10**4), replay=False)
-    answers = [exact.engine.answer_query(exact.engine.plan_and_match(asked)) for _ in range(8)]
+    answers = [answer_query(exact.engine, plan_and_match(exact.engine, asked)) for _ in range(8)]
     assert any(count < 0 for answer in answers for count in answer.rows[0][0].values())
     for answer in answers:
         ((counts,),), ((shown,),) = answer.rows, answer.displayed

@@ -23,7 +23,7 @@ from properties.rewrites import REWRITES, SPELLINGS
 from worlds import close_all, connected, engine_of, prepared
 
 from dpsql.api.connection import Connection
-from dpsql.engine.pipeline import PreparedQuery
+from dpsql.engine.query_run import QueryRun
 from dpsql.plan.equality import compute_canonical_text, compute_digest
 from tests.sql.fixture_files import Fixture, accepted
 from tests.sql.study import prepare, study
@@ -67,7 +67,7 @@ RULES = {"by unit": BY_UNIT, "by row": BY_ROW}
 Exactly = list[tuple[Any, ...]]
 
 
-def exactly(connection: Connection, plan: PreparedQuery) -> Exactly:
+def exactly(connection: Connection, plan: QueryRun) -> Exactly:
     """The rows that only the noise ever sees, in the order of their keys."""
     return sorted(connection.engine.backend.run_statement(plan.statement.sql).reveal(), key=repr)
 
@@ -237,7 +237,7 @@ def pairs(text: str) -> list[tuple[str, str, str]]:
     return [(*queries.split(" <=> "), values or "[]") for queries, _, values in lines]  # type: ignore[misc]
 
 
-def asked(connection: Connection, sql: str, values: str = "[]") -> PreparedQuery:
+def asked(connection: Connection, sql: str, values: str = "[]") -> QueryRun:
     """The plan of a query, with as many of the values as it has `?`."""
     return prepare(connection, sql, eval(values)[: sql.count("?")])
 
@@ -301,7 +301,7 @@ def respelt(query: str, seed: str) -> str:
     return "".join(words)
 
 
-def folded(plan: PreparedQuery) -> tuple[str, ...]:
+def folded(plan: QueryRun) -> tuple[str, ...]:
     """A plan, what is told of it and what is run, but for the case of names: a column's is as it was written."""
     texts = (
         compute_canonical_text(plan.outer),

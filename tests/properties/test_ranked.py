@@ -10,8 +10,9 @@ import pytest
 from properties.pairs import Case, pairs_of
 from properties.worlds import DEFAULT, Row, World, moved, policy
 
-from dpsql.engine.pipeline import PreparedQuery
-from dpsql.engine.release import _read_groups
+from dpsql.engine.query_run import QueryRun
+from dpsql.engine.release.exact_rows import read_groups
+from dpsql.engine.replays import plan_and_match
 from dpsql.planning.quantiles import QuantileSelection, RankWindow
 from dpsql.policy.request.query import Query
 
@@ -58,9 +59,9 @@ def test_a_unit_moves_penalties_apart_as_derived(sql: str, rules: dict[str, obje
         assert 4 * most >= derived, (most, derived)
 
 
-def asked_of(world: World, sql: str, epsilon: Fraction) -> PreparedQuery:
+def asked_of(world: World, sql: str, epsilon: Fraction) -> QueryRun:
     """A query that is asked at a loss."""
-    return world.engine.plan_and_match(Query(sql, epsilon=epsilon))
+    return plan_and_match(world.engine, Query(sql, epsilon=epsilon))
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(1), Fraction(300)], ids=str)
@@ -82,10 +83,10 @@ def test_windows_have_all_that_is_near(unit: str, epsilon: Fraction, share: str,
     (ranked,) = release.plan.quantiles
     assert bool(ranked.interval_end) == bool(end)
     groups = list(
-        _read_groups(
+        read_groups(
             release.plan,
             release.statement,
-            world.engine.backend.run_statement(release.statement.sql).reveal(),
+            world.engine.backend.run_statement(release.statement.sql),
         )
     )
     assert [group.keys for group in groups] == [("A",), ("B",), (None,)]
@@ -114,8 +115,8 @@ def test_values_near_the_ends_stay_among_the_rows(asked: str, sign: int, epsilon
     world.hold([DEFAULT._replace(x=0.5 + number % 49) for number in range(900)])
     (release,) = asked_of(world, f"SELECT {asked} FROM t", Fraction(epsilon)).releases
     (ranked,) = release.plan.quantiles
-    (group,) = _read_groups(
-        release.plan, release.statement, world.engine.backend.run_statement(release.statement.sql).reveal()
+    (group,) = read_groups(
+        release.plan, release.statement, world.engine.backend.run_statement(release.statement.sql)
     )
     (window,) = group.windows
     regions = ranked.list_regions(window)
@@ -138,8 +139,8 @@ def test_of_too_many_rows_those_count_that_are_spread_evenly() -> None:
     world.hold([DEFAULT._replace(i=0, x=x) for x in (3.0, 0.5, 1.0, 1.5, 2.0, 2.5, 0.0, 3.5)])
     prepared = world.prepare("SELECT MEDIAN(x) FROM t")
     (release,) = prepared.releases
-    (group,) = _read_groups(
-        release.plan, release.statement, world.engine.backend.run_statement(release.statement.sql).reveal()
+    (group,) = read_groups(
+        release.plan, release.statement, world.engine.backend.run_statement(release.statement.sql)
     )
     (window,) = group.windows
     step = float(release.plan.quantiles[0].lattice.step)

@@ -24,7 +24,8 @@ import dpsql
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.backends.duckdb.dialect import DUCKDB
-from dpsql.engine.prepare import PreparedRelease
+from dpsql.engine.query_run import PreparedRelease
+from dpsql.engine.replays import plan_and_match
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.receipts import check_receipt
 from dpsql.plan.sampling import find_sampling_rate
@@ -92,8 +93,8 @@ def answered(
 def test_the_law_of_an_answer_keeps_its_epsilon(asked: str, percent: int, epsilon: Fraction) -> None:
     """Over all samples of tiny databases, the answer loses at most ε whoever leaves, and just ε where it can."""
     world, rate = World(policy(rows=2, accountant="pure")), Fraction(percent, 100)
-    part = world.engine.plan_and_match(
-        Query(f"SELECT {asked} FROM t TABLESAMPLE UNITS ({percent}%)", epsilon=epsilon)
+    part = plan_and_match(
+        world.engine, Query(f"SELECT {asked} FROM t TABLESAMPLE UNITS ({percent}%)", epsilon=epsilon)
     ).single_release
     keys = secrets((1, 2, 3), rate)
     rows = [

@@ -16,17 +16,12 @@ from properties.worlds import DEFAULT, KEYS, Database, I, Row, World, X, policy
 
 import dpsql
 from dpsql.backends.duckdb.dialect import DUCKDB
-from dpsql.engine.pipeline import PreparedRelease
-from dpsql.engine.release import (
-    GroupRows,
-    _Groups,
-    _read_groups,
-    _SelectedGroups,
-    _StagedSource,
-    draw_release,
-    draw_release_in_stages,
-)
+from dpsql.engine.query_run import PreparedRelease
+from dpsql.engine.release.draw_release import draw_release, draw_release_in_stages
+from dpsql.engine.release.exact_rows import UnreleasedGroups, read_groups
+from dpsql.engine.release.noisy_groups import GroupRows, StagedSource, _SelectedGroups
 from dpsql.engine.released_table import Keys
+from dpsql.engine.replays import plan_and_match
 from dpsql.errors import BackendError, InternalError
 from dpsql.planning.build_clamps import BY_GROUP, BY_NORM
 from dpsql.planning.clamp_histogram import count_units_beyond, list_clamp_targets
@@ -79,7 +74,7 @@ def stages_of(part: PreparedRelease) -> Stages:
     return part.statement.stages
 
 
-def measured(plan: MeasurementPlan, groups: _Groups) -> list[list[int]]:
+def measured(plan: MeasurementPlan, groups: UnreleasedGroups) -> list[list[int]]:
     """The exact numbers of units, and all components, in each group."""
     components = [component for part in plan.vectors for component in part.vector.components]
     series = [
@@ -114,9 +109,9 @@ def stages_agree(case: Case, *, in_order: bool = False) -> None:
         assert [name for name, _ in stages_of(part).tables] == [PAIRS]
     for rows in databases(str(case)):
         world.hold(rows)
-        whole = _read_groups(plan, one, engine.run_statement(one.sql).reveal())
+        whole = read_groups(plan, one, engine.run_statement(one.sql))
         with engine.stage_tables(stages_of(part).tables):
-            staged = _StagedSource.from_histograms(
+            staged = StagedSource.from_histograms(
                 plan, engine.run_statement(stages_of(part).histograms), lambda *_: pytest.fail("unread")
             )
             for place, target in enumerate(list_clamp_targets(plan.clamps)):
@@ -129,7 +124,7 @@ def stages_agree(case: Case, *, in_order: bool = False) -> None:
                     )
             for clamps in points(plan.clamps):
                 sums = part.emit_group_sums(replace(plan, clamps=clamps))
-                found = _read_groups(plan, sums, engine.run_statement(sums.sql).reveal())
+                found = read_groups(plan, sums, engine.run_statement(sums.sql))
                 assert (found.keys, found.windows) == (whole.keys, whole.windows)
                 assert measured(plan, found.with_clamped_moments(clamps)) == measured(
                     plan, whole.with_clamped_moments(clamps)
@@ -147,12 +142,10 @@ def test_what_has_no_clamp_is_read_beside_what_has_one() -> None:
     part, engine = prepared.single_release, world.engine.backend
     for rows_of_units in databases("unclamped"):
         world.hold(rows_of_units)
-        whole = _read_groups(plan, part.statement, engine.run_statement(part.statement.sql).reveal())
+        whole = read_groups(plan, part.statement, engine.run_statement(part.statement.sql))
         with engine.stage_tables(stages_of(part).tables):
             sums = part.emit_group_sums(plan)
-            found = _read_groups(plan, sums, engine.run_statement(sums.sql).reveal()).with_clamped_moments(
-                plan.clamps
-            )
+            found = read_groups(plan, sums, engine.run_statement(sums.sql)).with_clamped_moments(plan.clamps)
         assert (found.keys, found.moments[ROWS]) == (whole.keys, whole.moments[ROWS])
 
 
@@ -227,7 +220,7 @@ def test_other_groups_than_the_selected_ones_are_refused() -> None:
         return sums, engine.run_statement(sums.sql)
 
     with engine.stage_tables(stages_of(part).tables):
-        staged = _StagedSource.from_histograms(plan, engine.run_statement(stages_of(part).histograms), read)
+        staged = StagedSource.from_histograms(plan, engine.run_statement(stages_of(part).histograms), read)
         found = staged.read_groups(plan)
         assert staged.read_groups(plan, _SelectedGroups([2], [found.keys[2]])).keys == [found.keys[2]]
         with pytest.raises(InternalError):
@@ -262,8 +255,8 @@ def test_nothing_is_left(study: tuple[duckdb.DuckDBPyConnection, dpsql.Connectio
     database, connection = study
     if within:
         database.execute("BEGIN")
-    assert connection.engine.plan_and_match(
-        dpsql.policy.request.query.Query(ASKED, epsilon=1)
+    assert plan_and_match(
+        connection.engine, dpsql.policy.request.query.Query(ASKED, epsilon=1)
     ).single_release.statement.stages
     seen: list[Any] = []
     run = connection.engine.backend.run_statement

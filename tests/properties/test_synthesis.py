@@ -12,8 +12,9 @@ from properties.pairs import Case, pairs_of
 from properties.worlds import World, policy
 
 from dpsql.backends import Exact
-from dpsql.engine.prepare import PreparedRelease
-from dpsql.engine.release import _build_histogram, _count_marginals, _read_groups
+from dpsql.engine.query_run import PreparedRelease
+from dpsql.engine.release.draw_release import _build_histogram
+from dpsql.engine.release.exact_rows import count_marginals, read_groups
 from dpsql.engine.synthetic import prepare_local_table, prepare_stream, prepare_synthetic_table
 from dpsql.planning.measurement import SynthesisPlan
 from dpsql.policy.request.query import Query
@@ -46,7 +47,7 @@ CASES = [
 
 def histogram(synthesis: SynthesisPlan, part: PreparedRelease, exact: Exact) -> list[Counts]:
     """What is read for a histogram of all columns."""
-    return [_build_histogram(synthesis, _read_groups(part.plan, part.statement, exact.reveal()))]
+    return [_build_histogram(synthesis, read_groups(part.plan, part.statement, exact))]
 
 
 def tables(synthesis: SynthesisPlan, part: PreparedRelease, exact: Exact) -> list[Counts]:
@@ -54,7 +55,7 @@ def tables(synthesis: SynthesisPlan, part: PreparedRelease, exact: Exact) -> lis
     mechanism = synthesis.mechanism
     assert isinstance(mechanism, Mst)
     domains = part.plan.analysis.domains or ()
-    return list(_count_marginals(mechanism, domains, part.statement, exact.reveal()).values())
+    return list(count_marginals(mechanism, domains, part.statement, exact).values())
 
 
 @pytest.mark.parametrize(("method", "read"), [("mwem", histogram), ("mst", tables)], ids=["mwem", "mst"])

@@ -14,9 +14,11 @@ import duckdb
 
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine.pipeline import Engine, PreparedQuery, get_table_budget
-from dpsql.engine.prepare import PreparedRelease
-from dpsql.engine.release import _read_groups
+from dpsql.engine.budgets import get_table_budget
+from dpsql.engine.engine import Engine
+from dpsql.engine.query_run import PreparedRelease, QueryRun
+from dpsql.engine.release.exact_rows import read_groups
+from dpsql.engine.replays import plan_and_match
 from dpsql.ledger import open_ledger
 from dpsql.plan.types import Value
 from dpsql.planning.clamp_histogram import compute_clamped_moments, count_units_beyond, list_clamp_targets
@@ -121,16 +123,16 @@ class World:
         ledger = open_ledger(":memory:", {"t": get_table_budget(rules, "t")})
         self.engine = Engine(rules, DuckDBBackend(self.connection), ledger, "tester")
 
-    def prepare(self, sql: str, max_groups: int | None = None) -> PreparedQuery:
+    def prepare(self, sql: str, max_groups: int | None = None) -> QueryRun:
         """The plan of a query at ε = 1."""
-        return self.engine.plan_and_match(Query(sql, epsilon=Fraction(1), max_groups=max_groups))
+        return plan_and_match(self.engine, Query(sql, epsilon=Fraction(1), max_groups=max_groups))
 
     def hold(self, rows: Iterable[Row]) -> None:
         """Makes these the rows of the private table."""
         values = ", ".join(f"({', '.join(map(_sql, row))})" for row in rows)
         self.connection.execute("DELETE FROM t" + (f"; INSERT INTO t VALUES {values}" if values else ""))
 
-    def statistics(self, prepared: PreparedQuery, rows: Database) -> Statistics:
+    def statistics(self, prepared: QueryRun, rows: Database) -> Statistics:
         """The exact cells of each group that a plan would noise."""
         key = (prepared.statement.sql, tuple(sorted(rows, key=repr)))
         if key not in self._seen:
@@ -139,7 +141,7 @@ class World:
         return self._seen[key]
 
 
-def cells_of(prepared: PreparedQuery | PreparedRelease, exact: Exact) -> Statistics:
+def cells_of(prepared: QueryRun | PreparedRelease, exact: Exact) -> Statistics:
     """The exact cells of each group, from what the engine gave for a plan's statement.
 
     Where groups are tossed for, the units that the toss depends on stand in place of cells.
@@ -150,7 +152,7 @@ def cells_of(prepared: PreparedQuery | PreparedRelease, exact: Exact) -> Statist
     units = UNITS if plan.analysis.bound.per_unit else ROWS
     clamps = tuple(replace(clamp, chosen=(clamp.default_index,) * len(clamp.sides)) for clamp in plan.clamps)
     found = {}
-    for group in _read_groups(plan, prepared.statement, exact.reveal()):
+    for group in read_groups(plan, prepared.statement, exact):
         moments = {**group.moments, **compute_clamped_moments(clamps, group.clamp_histograms)}
         cells = (tuple(cell.compute_exact(moments) for cell in block.components) for block in blocks)
         toss = [(moments[units],)] if tossed else []
@@ -232,7 +234,7 @@ def _penalty(regions: Sequence[tuple[int, int, int]], point: int) -> int:
 
 
 def largest(
-    world: World, prepared: PreparedQuery, pairs: Iterable[tuple[Database, Database]]
+    world: World, prepared: QueryRun, pairs: Iterable[tuple[Database, Database]]
 ) -> list[tuple[int, int, int]]:
     """The largest change of each block over pairs of neighbours."""
     worst = [(0, 0, 0)] * len(prepared.plan.vectors)

@@ -16,7 +16,8 @@ from filling import insert
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.pipeline import PreparedQuery
+from dpsql.engine.query_run import QueryRun
+from dpsql.engine.replays import plan_and_match
 from dpsql.plan.types import Value
 from dpsql.policy.request.query import Query
 
@@ -157,7 +158,7 @@ def study(dialect: str = "duckdb") -> Connection:
     return dpsql.connect(clinic(), policy=POLICY, ledger=":memory:", epsilon=NO_NOISE, dialect=dialect)
 
 
-def prepare(connection: Connection, query: str, parameters: Sequence[Value] = ()) -> PreparedQuery:
+def prepare(connection: Connection, query: str, parameters: Sequence[Value] = ()) -> QueryRun:
     """Everything that is decided about a query before it is charged."""
     asked = Query(query, tuple(parameters), None, default=Fraction(NO_NOISE), time=NOON)
-    return connection.engine.plan_and_match(asked)
+    return plan_and_match(connection.engine, asked)

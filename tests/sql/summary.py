@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from dpsql.engine.pipeline import PreparedQuery
+from dpsql.engine.query_run import QueryRun
 from dpsql.plan.aggregates import AGGREGATES
 from dpsql.plan.aggregates.per_unit import WITHIN
 from dpsql.plan.dependencies import list_steps
@@ -41,14 +41,14 @@ from dpsql.plan.render import format_expression
 from dpsql.plan.sampling import format_percent
 
 
-def summary(prepared: PreparedQuery) -> str:
+def summary(prepared: QueryRun) -> str:
     """What a prepared query means."""
     return "\n".join(_Summary(prepared).lines())
 
 
 @dataclass
 class _Summary:
-    prepared: PreparedQuery
+    prepared: QueryRun
     answers: list[PublicSubquery] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:

@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 import dpsql
+from dpsql.engine.replays import plan_and_match
 from dpsql.policy.request.query import Query
 
 POLICY = {
@@ -53,7 +54,7 @@ def test_the_engine_gives_the_named_columns(sql: str, unit: str) -> None:
         del visits["rows_per_unit"], visits["max_groups"]
         visits["columns"] = visits["columns"] | {"person": {"type": "integer", "bounds": [0, 100]}}
     with dpsql.connect(database, policy=POLICY | {"tables": {"visits": visits}}, ledger=":memory:") as con:
-        for part in con.engine.plan_and_match(Query(sql, epsilon=Fraction(1))).releases:
+        for part in plan_and_match(con.engine, Query(sql, epsilon=Fraction(1))).releases:
             relation = database.sql(part.statement.sql)
             assert tuple(relation.columns) == part.statement.columns
             assert len(part.statement.histograms) >= len(part.plan.clamps)
@@ -66,7 +67,7 @@ def test_a_statement_is_emitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     database.execute(
         "CREATE TABLE visits AS SELECT range AS person, range AS age, 1.0 AS cost, 'a' AS ward FROM range(99)"
     )
-    import dpsql.engine.prepare as module
+    import dpsql.engine.query_run as module
 
     texts, emitted = list[str](), module.emit_statement
 

@@ -14,6 +14,7 @@ import yaml
 import dpsql
 from dpsql.api.connection import Connection
 from dpsql.backends.spark.dialect import make_spark_dialect
+from dpsql.engine.replays import plan_and_match
 from dpsql.policy import load
 from dpsql.policy.request.query import Query
 from dpsql.sql.compile.statement import emit_release
@@ -156,7 +157,7 @@ def test_no_ids_of_rows_are_needed_where_a_joined_table_gives_the_unit() -> None
     database.execute("CREATE TABLE sales (customer BIGINT, id BIGINT); CREATE TABLE lines (sale BIGINT)")
     with dpsql.connect(database, policy=policy, ledger=":memory:") as opened:
         asked = Query("SELECT COUNT(*) FROM sales JOIN lines ON id = sale", epsilon=Fraction(1))
-        plan = opened.engine.plan_and_match(asked).single_release.plan
+        plan = plan_and_match(opened.engine, asked).single_release.plan
         emit_release(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, make_spark_dialect())
 
 

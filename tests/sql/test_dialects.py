@@ -9,7 +9,8 @@ import pytest
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.pipeline import PreparedQuery
+from dpsql.engine.query_run import QueryRun
+from dpsql.engine.replays import plan_and_match
 from dpsql.policy.request.query import Query
 from dpsql.sql.parse.dialect_nodes import TITLES
 from tests.sql.damage import damage
@@ -17,11 +18,11 @@ from tests.sql.fixture_files import Fixture, dialects, fixtures
 from tests.sql.study import NO_NOISE, NOON, prepare, study
 
 
-def prepared(connection: Connection, fixture: Fixture) -> PreparedQuery:
+def prepared(connection: Connection, fixture: Fixture) -> QueryRun:
     """Everything that is decided about a query in the dialect of its file."""
     loss = Fraction(NO_NOISE)
     asked = Query(fixture.query, fixture.parameters, None, default=loss, dialect=fixture.file, time=NOON)
-    return connection.engine.plan_and_match(asked)
+    return plan_and_match(connection.engine, asked)
 
 
 def those(field: str) -> list[Fixture]:
@@ -114,8 +115,9 @@ def test_whatever_is_asked_nothing_but_a_refusal_comes_up(connection: Connection
 
 def _outcome(connection: Connection, text: str, dialect: str) -> str | None:
     try:
-        connection.engine.plan_and_match(
-            Query(text, (5,) * text.count("?"), None, default=Fraction(NO_NOISE), dialect=dialect)
+        plan_and_match(
+            connection.engine,
+            Query(text, (5,) * text.count("?"), None, default=Fraction(NO_NOISE), dialect=dialect),
         )
     except dpsql.Error as error:
         return error.code

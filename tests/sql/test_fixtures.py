@@ -12,7 +12,7 @@ import pytest
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.pipeline import PreparedQuery
+from dpsql.engine.query_run import QueryRun
 from dpsql.plan.aggregates import AGGREGATES
 from dpsql.plan.aggregates.windows import OVER
 from dpsql.plan.expressions import Call, Expr, WindowCall, walk
@@ -118,7 +118,7 @@ def test_every_function_and_aggregate_has_an_accepted_fixture(connection: Connec
     assert set(OVER) - windows == set()
 
 
-def _parts(prepared: PreparedQuery) -> Iterator[Expr]:
+def _parts(prepared: QueryRun) -> Iterator[Expr]:
     expressions = [output.expr for output in prepared.outer.outputs]
     for part in prepared.releases:
         expressions += [key.expr for key in part.release.keys]

@@ -12,7 +12,8 @@ from sqlglot import exp
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.pipeline import PreparedQuery
+from dpsql.engine.query_run import QueryRun
+from dpsql.engine.replays import plan_and_match
 from dpsql.policy.request.query import Query
 from tests.sql.fixture_files import dialects, refused
 from tests.sql.hints import hints
@@ -300,9 +301,10 @@ def test_the_source_has_every_hint_of_a_refusal(connection: Connection) -> None:
 
 def _prepared(
     connection: Connection, text: str, parameters: tuple[Any, ...] = (), dialect: str = "duckdb"
-) -> PreparedQuery:
-    return connection.engine.plan_and_match(
-        Query(text, parameters, None, default=Fraction(NO_NOISE), dialect=dialect, time=NOON)
+) -> QueryRun:
+    return plan_and_match(
+        connection.engine,
+        Query(text, parameters, None, default=Fraction(NO_NOISE), dialect=dialect, time=NOON),
     )
 
 

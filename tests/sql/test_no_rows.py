@@ -6,7 +6,7 @@ import pytest
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.pipeline import PreparedQuery
+from dpsql.engine.query_run import QueryRun
 from dpsql.plan.nodes import Values
 from tests.sql.fixture_files import Fixture, accepted
 from tests.sql.study import prepare
@@ -84,7 +84,7 @@ def test_they_are_the_columns_of_the_query(connection: Connection, fixture: Fixt
         assert [kind for _, kind in asked.columns] == [kind for _, kind in whole.columns]
 
 
-def _asked_as_a_tool_does(connection: Connection, fixture: Fixture) -> PreparedQuery | None:
+def _asked_as_a_tool_does(connection: Connection, fixture: Fixture) -> QueryRun | None:
     """The query in parentheses with LIMIT 0; None where it is no derived table."""
     text = f"SELECT * FROM ({fixture.query.strip().rstrip(';')}\n) AS q LIMIT 0"
     try:

@@ -11,8 +11,9 @@ from speeds import examples
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.pipeline import Engine, PreparedQuery
+from dpsql.engine.engine import Engine
 from dpsql.engine.plan_completion import finish_statement
+from dpsql.engine.query_run import QueryRun
 from dpsql.plan.dependencies import list_releases
 from dpsql.sql.lower.from_sources import MAX_JOINED
 from dpsql.sql.lower.statement import lower_statement
@@ -152,7 +153,7 @@ def test_long_lists(connection: Connection) -> None:
     """A list of ten thousand constants is answered."""
     values = ", ".join(map(str, range(10_000)))
     prepared = prepare(connection, f"SELECT COUNT(*) FROM visits WHERE age IN ({values})")
-    assert isinstance(prepared, PreparedQuery)
+    assert isinstance(prepared, QueryRun)
     (row,) = connection.query(prepared.query.sql).rows
     assert row == (327,)
 

@@ -13,7 +13,7 @@ from sqlglot.dialects.duckdb import DuckDB
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.pipeline import Engine
+from dpsql.engine.engine import Engine
 from dpsql.errors import QueryRejected
 from dpsql.sql.lower.statement import lower_statement
 from dpsql.sql.parse.parse import Statement, parse_statement

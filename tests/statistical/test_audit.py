@@ -38,7 +38,8 @@ from statistical.audit_cases import ALONE, CASES
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.release import draw_release
+from dpsql.engine.release.draw_release import draw_release
+from dpsql.engine.replays import plan_and_match
 from dpsql.policy.request.query import Query
 from dpsql.privacy.mechanisms import DiscreteGaussian, Geometric, LInfinityMechanism, Staircase, SystemEntropy
 from dpsql.privacy.mechanisms.entropy import Entropy
@@ -131,7 +132,7 @@ def alone(*values: float, neighbors: str) -> Connection:
 
 def released(connection: Connection, runs: int) -> Floats:
     """Answers of a query without groups, each charged nothing and released anew from the same exact rows."""
-    prepared = connection.engine.plan_and_match(Query(TOTAL, epsilon=LOSS))
+    prepared = plan_and_match(connection.engine, Query(TOTAL, epsilon=LOSS))
     exact = connection.engine.backend.run_statement(prepared.statement.sql)
     tables = (draw_release(prepared.plan, prepared.statement, exact, SystemEntropy()) for _ in range(runs))
     return np.array([float(table.rows[0][0]) for table in tables])

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from dpsql.engine.pipeline import PreparedQuery
+from dpsql.engine.query_run import QueryRun
 from dpsql.planning.choose import compute_predicted_std
 from dpsql.results.result import Result
 
@@ -86,7 +86,7 @@ def _plain(value: Any) -> Any:
     return float(value) if isinstance(value, (int, float, Decimal)) else value
 
 
-def expected(prepared: PreparedQuery) -> dict[tuple[int, str], float]:
+def expected(prepared: QueryRun) -> dict[tuple[int, str], float]:
     """The standard deviation of each aggregate's noise as it is expected, by release."""
     return {
         (place, item.name): compute_predicted_std(release.plan, item)

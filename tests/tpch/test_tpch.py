@@ -30,6 +30,7 @@ from tpch.verdicts import (
 
 import dpsql
 from dpsql.api.connection import Connection
+from dpsql.engine.replays import plan_and_match
 from dpsql.policy.request.query import Query
 
 CERTAIN = 1 - 1e-11
@@ -123,7 +124,7 @@ def test_all_noise_falls(studies: dict[str, Connection], unit: str, number: int)
     """Whatever is measured for an answer, also one without rows, has less noise at more loss."""
     engine = studies[unit].engine
     small, large = (
-        expected(engine.plan_and_match(Query(QUERIES[number], epsilon=Fraction(loss), replay=False)))
+        expected(plan_and_match(engine, Query(QUERIES[number], epsilon=Fraction(loss), replay=False)))
         for loss in LOSSES
     )
     assert small

@@ -90,7 +90,7 @@ class Uncertainty:
     def compute_interval(self, row: int, column: int, confidence: float) -> Ends:
         """Return the confidence interval of a cell, simulated if it is not a linear function of one aggregate.
 
-        It is wider where noisy values choose among the rows. None if nothing in it is noisy, or the law of its noise is
+        It is wider if noisy values select the rows. It is None if nothing in the value is noisy, or if the law of its noise is
         unknown.
         """
         confidence = self.adjust_confidence(column, confidence)
@@ -139,9 +139,9 @@ def compute_intervals(
 ) -> list[Ends]:
     """Return the confidence interval of a released aggregate in each of these rows of the released table.
 
-    It holds the value without noise, and what chosen clamps cut off as far as `compute_allowances` say. It is None for a withheld
-    cell. If partition selection compared a count with a threshold, aggregates that share its components are
-    simulated, since their noise given selection is not symmetric. A quantile has the interval ends that were released with it, else None.
+    The interval holds the value without noise, and is extended by the `compute_allowances` of chosen clamps. It is None for a
+    withheld cell. If partition selection compared a count with a threshold, aggregates that share its components are simulated,
+    because their noise given selection is not symmetric. A quantile has the ends that were released with it, or None.
     """
     found = _compute_intervals(plan, table, item, rows, confidence)
     if not table.withheld_cells:
@@ -188,7 +188,7 @@ def _widen_interval(number: Value, ends: tuple[float, float]) -> tuple[float, fl
     """Return the interval about a whole number that is shown in place of an estimate.
 
     Claim: it holds every whole number that the interval of the estimate holds.
-    Why: it is as much wider as the number is from the estimate; its ends are whole.
+    Why: the interval is extended by the distance between the number and the estimate, and its ends are whole.
     """
     if not isinstance(number, int):
         return ends
@@ -213,7 +213,7 @@ def _compute_quantile_intervals(
 ) -> list[Ends]:
     """Return the intervals between the released ends of a quantile, extended to the quantile itself.
 
-    None for a confidence above that of the ends; for a lower confidence the intervals are conservative.
+    An interval is None for a confidence above that of the released ends; for a lower confidence it is conservative.
     """
     ends = _find_numeric_ends(plan, item)
     if ends is None or confidence > CONFIDENCE:
@@ -267,7 +267,7 @@ def compute_interval_ends(
 ) -> list[float | None]:
     """Return the end of a confidence interval as a column of the released table, row by row.
 
-    NULL if nothing in the expression is noisy, or the law of its noise is unknown.
+    The ends are NULL if nothing in the expression is noisy, or if the law of its noise is unknown.
 
     Claim: it costs no privacy loss.
     Why: it is a function of the noisy components and of the public law of their noise.

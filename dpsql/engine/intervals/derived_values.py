@@ -1,12 +1,12 @@
-"""Intervals of what is computed of several released rows or tables: shares of a total, growth, running totals, rates.
+"""Intervals of values that are computed from several released rows or tables: shares of a total, growth, running totals, rates.
 
-Claim: the interval covers the value without noise with about the probability `confidence`; exactly for what is linear in the
-noisy cells. It costs no privacy loss.
-Why: noisy cells are exact ones and noise of a known symmetric law, so cells less draws of the noise have the law of the exact
-ones, given the released. The same query is run over many tables drawn so, all cells of all rows together, and its
-values have the law of the exact value; where noise could change which rows are read, none is simulated. Where a divisor may
-have another sign, the value may be anything. Where clamps may have cut something off, the interval holds those without it,
-and with all of it.
+Claim: the interval covers the value without noise with about the probability `confidence`, and with exactly that for values that
+are linear in the noisy cells. It costs no privacy loss.
+Why: a noisy cell is the exact one plus noise of a known symmetric law, so the noisy cells minus fresh draws of the noise have the
+law of the exact cells, given the released ones. The query is run over many tables that are drawn this way, with all cells of all
+rows together, and its values have the law of the exact value. Nothing is simulated if noise could change which rows are read. If
+a divisor may have the other sign, the value may be anything. If clamps may have cut something off, the interval contains the
+values without the cut part and with all of it.
 Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); Efron, Tibshirani 1993, "An Introduction to the Bootstrap",
 section 13.3 (percentiles); Fieller 1954, section 4.
 """

@@ -33,9 +33,10 @@ _NOTHING = 1e-100
 def compute_half_width(mechanism: Mechanism, weights: Sequence[Fraction], confidence: float) -> float:
     """Return t, in steps, such that |Σ weight · noise| is at most t with probability `confidence`.
 
-    Exact for one weight; for more the `find_sum_bound` of a mechanism that states one serves its noise, the normal law other
-    Gaussian noise, and the law of a sum of Laplace variables the rest. It serves combined releases, too: a mean of
-    several noises has thinner tails than one Laplace variable of its variance. It depends on its arguments alone, as all that EXPLAIN shows must.
+    The result is exact for one weight. For several weights, it is the `find_sum_bound` of a mechanism that states one; otherwise
+    the normal law bounds Gaussian noise, and the law of a sum of Laplace variables any other. This covers combined releases too:
+    a mean of several noises has thinner tails than one Laplace variable of its variance. The result depends on the arguments
+    alone, as everything that EXPLAIN shows must.
     """
     return _compute_half_width(
         mechanism, tuple(sorted((abs(weight) for weight in weights if weight), reverse=True)), confidence
@@ -92,7 +93,7 @@ def compute_ratio_interval(
 ) -> tuple[Fraction, Fraction]:
     """Return all θ in [-half, half] that noisy cells do not refute as the ratio of two of their sums, a Fieller set.
 
-    The `pair` are the weights of the two sums, in steps, the first about the middle of what the ratio can be.
+    `pair` holds the weights of the two sums, in steps; the first sum is taken about the middle of the range of the ratio.
     At the true ratio θ the exact cells satisfy first = θ·second, so θ stays if the noise explains the rest.
 
     Source: Fieller 1954, "Some problems in interval estimation", section 4.
@@ -152,14 +153,14 @@ def make_ratio_interval(
 ) -> Callable[[float, float, float, float], tuple[float, float]]:
     """Return all θ in an interval that a noisy total and a noisy count do not refute as their ratio, a Fieller set.
 
-    The noises are independent. Besides, the total lacks up to `missing` below and above, and the count up to
-    `uncounted`, which clamps have cut off. The result is a function of the noisy total and count and the interval's ends.
+    The noises are independent. Clamps have cut off up to `missing` from the total, below and above, and up to `uncounted` from
+    the count. The result is a function of the noisy total and count and the interval's ends.
 
     Claim: it holds the ratio of total and count with probability `confidence`, if that ratio is in the interval and the
     clamps have cut off no more than this.
-    Why: with cut parts A of the total and B of the count, the noisy total less θ times the noisy count is the noise
-    of the two, less A - θB, at the true ratio θ. So θ stays if the noise explains what no such A and B do. Where the two
-    laws differ in kind, the noise is bounded by the sum of two bounds, each at half of the probability to fail.
+    Why: let clamps cut A off the total and B off the count. At the true ratio θ, the noisy total minus θ times the noisy count is
+    the noise of both, minus A - θB. So θ stays if the noise explains what no such A and B explain. If the two laws are of
+    different kinds, the noise is bounded by the sum of two bounds, each at half of the probability to fail.
     Source: Fieller 1954, "Some problems in interval estimation", section 4.
     """
     outside, steps = 1 - confidence, (total.step / 2, count.step / 2)
@@ -238,8 +239,8 @@ def _make_pair_test(mechanism: Mechanism, confidence: float) -> Callable[[float,
 def _compute_laplace_pair_tail(a: float, b: float, t: float) -> float:
     """Return P(|X + Y| > t) for independent Laplace variables X, Y of scales a >= b.
 
-    It is (a² e^(-t/a) - b² e^(-t/b)) / (a² - b²), and (1 + t/2a) e^(-t/a) for equal scales; nothing
-    where there is no noise to speak of, whose square would be zero.
+    It is (a² e^(-t/a) - b² e^(-t/b)) / (a² - b²), and (1 + t/2a) e^(-t/a) for equal scales. It is 0 for scales so small that
+    their squares would be 0.
     """
     if a < _NOTHING:
         return 0.0
@@ -254,8 +255,8 @@ def _solve_laplace_sum(std: float, sizes: tuple[Fraction, ...], confidence: floa
     """Return the t with P(|S| <= t) = `confidence`, S the sum of independent Laplace variables, `size * std` each.
 
     For scales s that differ, P(|S| > t) = sum of c e^(-t/s), c the product of s²/(s² - r²) over all other
-    scales r. Equal ones are moved apart by 1e-9 of themselves; the digits are enough for what cancels. Half of
-    the least size is added, because the noise is on a lattice.
+    scales r. Equal scales are separated by 1e-9 of their size, and enough digits are carried for the cancellation. Half of the
+    least size is added, because the noise is on a lattice.
     Source: partial fractions of the characteristic function, the product of 1/(1 + s²w²).
     """
     with localcontext(prec=100):
@@ -308,8 +309,9 @@ WITHIN = 0.5
 def compute_allowance(plan: MeasurementPlan, item: Aggregation, groups: int, confidence: float) -> Allowance:
     """Return the allowance for an aggregate in a group of a release with this number of equal groups, in the value's own units.
 
-    What all units contribute beyond the clamp is divided among the groups. Means have none here: a clamp on the rows of a
-    unit leaves each unit its mean, and for a mean whose total and count are measured apart see `compute_allowances`.
+    The contributions of all units beyond the clamp are divided among the groups. A mean has no allowance here: a clamp on the
+    rows of a unit does not change the mean of the unit. `compute_allowances` covers means whose total and count are measured
+    separately.
     """
     clamp, (moment, *more) = find_clamp(plan, item), AGGREGATES[item.function].moments
     if clamp is None or more or groups > MANY_GROUPS:
@@ -325,13 +327,14 @@ def compute_allowances(
 ) -> tuple[Allowances, ...]:
     """Return the allowance for each moment of an aggregate in these rows of a released table.
 
-    There is none for a mean from one vector, for a quantile, and where no clamp is chosen.
+    There is none for a mean from one vector, for a quantile, and without a chosen clamp.
 
-    Claim: it is what as many units as are tolerated and overlooked lose there, whichever loses more: units with few groups
-    each, less the part `WITHIN` of what is tolerated in a group of average size; or, under an l2 norm, units that are spread
-    over the groups as all units together are, less what falls on a group of average size.
-    Why: what units lose falls on the groups in proportion to what they have there, so the largest group loses most. The
-    noise is the same in all groups, and the clamp was chosen for those of average size. See `_compute_spread` for the second.
+    Claim: an allowance is the loss, in that group, of as many units as the choice tolerates and overlooks, for the worse of two
+    kinds of units. The first have few groups each; the part `WITHIN` of the tolerated loss in a group of average size is
+    subtracted. The second, under an l2 norm, are spread over the groups like all units together; their loss in a group of average
+    size is subtracted.
+    Why: the losses of units fall on groups in proportion to the contributions there, so the largest group loses most. The noise
+    is the same in all groups, and the clamp was chosen for groups of average size. See `_compute_spread` for the second kind.
     """
     moments = AGGREGATES[item.function].moments
     nothing = (np.zeros((len(rows), 2)),) * len(moments)
@@ -431,3 +434,27 @@ def find_clamp(plan: MeasurementPlan, item: Aggregation) -> Clamp | None:
     vector, _ = plan.get_estimator(get_statistic(plan.analysis, item, entry.moments[0]))
     place = plan.vectors[vector].clamp
     return None if place is None else plan.clamps[place]
+
+
+def predict_half_width(plan: MeasurementPlan, item: Aggregation, confidence: float) -> float | None:
+    """Return the half-width of an aggregate's interval in the value's own units: for its noise, and for what a clamp cuts off.
+
+    Return None if it depends on the data, as that of a mean depends on the number of rows, and that of a median on how close
+    the values are.
+    """
+    half, clamp = predict_noise_half_width(plan, item, confidence), find_clamp(plan, item)
+    if half is None or clamp is None:
+        return half
+    return half + sum(compute_allowance(plan, item, clamp.released_groups, confidence)) / 2
+
+
+def predict_noise_half_width(plan: MeasurementPlan, item: Aggregation, confidence: float) -> float | None:
+    """Return the same as `predict_half_width`, for the noise only."""
+    moment, *more = AGGREGATES[item.function].moments
+    if more or plan.find_quantile_index(item) is not None:
+        return None
+    block, weights = plan.get_estimator(get_statistic(plan.analysis, item, moment))
+    half = compute_half_width(plan.vectors[block].mechanism, weights, confidence)
+    index = plan.analysis.find_measure_index(item)
+    lattice = None if index is None else plan.analysis.measures[index].lattice
+    return half if lattice is None or not moment.is_sum_of_values else half * float(lattice.step)

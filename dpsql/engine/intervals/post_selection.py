@@ -75,7 +75,7 @@ class PostSelection:
     def find_quantiles(self, places: NDArray[np.float64], reach: float) -> NDArray[np.float64] | None:
         """Return the quantiles, at `places`, of the distribution `compute_upper_tail` of the number of units, interpolated.
 
-        None if noise of at most `reach` steps changes selection with probability at most 1/1000.
+        They are None if noise of at most `reach` steps changes selection with probability at most 1/1000.
         """
         if self._compute_noise_tail(math.ceil(self.threshold - self.noisy_count + reach)) >= _NEARLY:
             return None

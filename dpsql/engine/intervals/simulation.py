@@ -32,7 +32,7 @@ from dpsql.analysis.intervals import derive_interval
 from dpsql.backends.scratch_database import ScratchDatabase
 from dpsql.engine.intervals.noise_laws import compute_allowances
 from dpsql.engine.intervals.post_selection import PostSelection
-from dpsql.engine.release import draw_noise
+from dpsql.engine.release.noisy_groups import draw_noise
 from dpsql.engine.released_table import Components, ReleasedTable
 from dpsql.errors import OperationalError
 from dpsql.plan.aggregates import AGGREGATES, Moment
@@ -77,8 +77,8 @@ def simulate_intervals(
 ) -> list[Ends]:
     """Return the interval of an expression in each of these rows of a released table.
 
-    None if the value is NULL or not a number, if nothing in it is noisy, if it reads anything but columns of the release,
-    if it chooses among more than four noisy values, and for a confidence above 0.99996.
+    An interval is None if the value is NULL or not a number, if nothing in it is noisy, if it reads anything but columns of the
+    release, if it chooses among more than four noisy values, and for a confidence above 0.99996.
     """
     nothing: list[Ends] = [None] * len(rows)
     read = _find_columns(plan, expr)
@@ -122,11 +122,11 @@ def simulate_values(
 ) -> Floats:
     """Return the values of an aggregate where noisy cells are less by `moved`, as `release` computes them.
 
-    In all but the first of each row, each moment is more by its `cut`, which a clamp has cut off.
+    In all but the first draw of each row, each moment is increased by its `cut`, the part that a clamp has cut off.
 
     `released` has the shape (rows, cells), `moved` (draws, cells) or (rows, draws, cells) and the values
-    (rows, draws), NaN for NULL. The sum of the cells that decide whether a group is shown is less by `lowered`,
-    of the shape (rows, draws), besides.
+    (rows, draws), NaN for NULL. The sum of the cells that decide whether a group is shown is also reduced by `lowered`, of the
+    shape (rows, draws).
     """
     entry = AGGREGATES[item.function]
     weights = [_build_weights(plan, item, moment) for moment in entry.moments]
@@ -214,7 +214,7 @@ class _RowSimulation:
     ) -> Ends:
         """Return the interval from the simulated values and those along the line, the released one before each.
 
-        Where `near` says which draws are in a region that holds the noise, all values there are held.
+        If `near` marks the draws in a region that holds the noise, the interval holds all values of these draws.
         """
         outside, drawn = (1 - confidence) / 2, len(values) - 1
         # One standard error further out, because there are only so many draws.
@@ -258,9 +258,7 @@ class _RowSimulation:
     ) -> Floats:
         """Return the released values, and then those with the cells lowered by `moved`; shape (rows, 1 + draws).
 
-        Where clamps have `cut` something off, each aggregate is more by it.
-
-        NaN is where anything may be the value.
+        Each aggregate is increased by what clamps have `cut` off. A value is NaN if it may be anything.
         """
         moved = np.concatenate([np.zeros_like(moved[..., :1, :]), moved], axis=-2)
         blocks = len(self.plan.vectors)
@@ -301,7 +299,7 @@ class _RowSimulation:
 def compute_lowering(plan: MeasurementPlan, table: ReleasedTable, row: int, draws: Floats) -> Floats:
     """Return how much more than `draws` is taken off the sum of the cells that decided, in a row, shape (1, 1 + draws); first nothing.
 
-    Claim: the sum less its noise then has the law that `PostSelection` gives to the exact count.
+    Claim: the sum minus its noise then has the law that `PostSelection` gives to the exact count.
     Why: draws keep their order and get the quantiles of that law.
     """
     found = np.zeros((1, 1 + len(draws)))
@@ -378,10 +376,10 @@ def _list_deciding_cells(plan: MeasurementPlan) -> list[int]:
 def _draw_shares(plan: MeasurementPlan, draws: int) -> Floats:
     """Return the share of each deciding cell in what is added to their sum, shape (1 + draws, cells).
 
-    Claim: given that their noise adds up to much, it is shared so.
-    Why: what equal Gaussian variables add up to says nothing of how they differ, so it is shared evenly. The
-    density of geometric ones is the same wherever none is below zero and they add up to the same, so that they
-    are uniform there, as exponential variables are, divided by their sum.
+    Claim: given a large sum of their noises, the shares of the cells have this law.
+    Why: the sum of equal Gaussian variables is independent of their differences, so it is shared evenly. Geometric variables with
+    a given sum have a constant density wherever none is below zero, so their shares are uniform there, like exponential variables
+    divided by their sum.
     Source: Devroye 1986, "Non-Uniform Random Variate Generation", chapter V, theorem 2.2 (uniform spacings).
     """
     chosen = plan.threshold

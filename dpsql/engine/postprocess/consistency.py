@@ -45,7 +45,7 @@ Estimates = dict[Axes, tuple[Whole, int]]
 def round_consistently(agreement: Hierarchy, estimates: Estimates) -> dict[Axes, Whole]:
     """Return whole numbers that add up by each set of keys of an agreement; its `estimates` add up exactly.
 
-    `agreement.rounds` says whether they are constructed.
+    `agreement.rounds` tells whether whole numbers are constructed.
     """
     known = {keys: _get_estimates(keys, estimates) for keys in agreement.closure}
     found: dict[Axes, Whole] = {}
@@ -252,7 +252,7 @@ def make_consistent(tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
 def adjust_components(agreement: Hierarchy, columns: Sequence[Whole]) -> list[Whole]:
     """Return the adjusted components of each member; `columns` are the released ones, in common steps.
 
-    The last axis of a column are components of a group, the others the member's keys, in order.
+    The last axis of a column holds the components of a group, and the others the keys of the member, in order.
     """
     spread = _estimate_effects(agreement, columns)
     after = []
@@ -372,12 +372,12 @@ def _can_round_accurately(
 ) -> bool:
     """Return whether whole numbers that add up are as accurate, by any keys, as the released ones.
 
-    Claim: it depends on the laws of the noise alone. Where it holds, the mean squared error is at most a fiftieth above that
-    of the released numbers; where not, each number is the nearest to its estimate, and totals differ from their parts by
-    the rounding.
-    Why: estimates are moved from whole numbers by s, the root of the variance that least squares takes away. What is
-    between two whole numbers goes to the farther one in as many cases as it takes for the sum: the mean of |s z| of a
-    normal z where s is small, and no more than 1/6, the variance of rounding at random, where it is large.
+    Claim: the answer depends on the laws of the noise alone. If it is True, the mean squared error is at most a fiftieth above
+    that of the released numbers. If it is False, each number is the nearest to its estimate, and totals differ from their parts
+    by the rounding.
+    Why: estimates are moved from whole numbers by s, the root of the variance that least squares removes. A value between two
+    whole numbers is rounded to the farther one as often as the sum requires. This adds the mean of |s z| of a normal z if s is
+    small, and at most 1/6, the variance of rounding at random, if s is large.
     """
     for member in agreement.members:
         plan = tables[member.place].plan

@@ -196,7 +196,7 @@ def _is_sum_within_noise(plan: MeasurementPlan, table: ReleasedTable, rows: Sequ
 def _iterate_counts(plan: MeasurementPlan) -> Iterator[Aggregation]:
     """Yield the counts of rows and of units that are measured, whether or not the query shows them.
 
-    Where there are none, the counts of values of all aggregates: a group that has none shows nothing but NULL and 0.
+    If there are none, these are the counts of values of all aggregates: a group without values shows only NULL and 0.
     """
     found = [Aggregation("", function, None, Type.INTEGER) for function in _PRESENCE_COUNTS]
     found = [item for item in found if _is_measured(plan, item)]

@@ -232,7 +232,7 @@ def combine_plans(plans: Sequence[MeasurementPlan]) -> MeasurementPlan:
 def compute_noise_variance(noise: Mechanism) -> float:
     """Return the variance of a noisy value, in squared steps of the lattice that it was released on; above zero.
 
-    If it is too small for a float, as for a very large loss, a least positive number.
+    It is the smallest positive number if it is too small for a float, as for a very large loss.
     """
     return max(noise.compute_variance() / float(noise.subdivisions) ** 2, _LEAST)
 

@@ -116,7 +116,7 @@ def suggest(
     receipts are written to new files, and the changes are shown.
     """
     from dpsql.api.connection import Connection
-    from dpsql.engine.pipeline import Engine
+    from dpsql.engine.engine import Engine
     from dpsql.interfaces.publish.publication import build_publication, forecast_publication, require_budget
     from dpsql.interfaces.suggest.questions import build_questions, find_proposal
     from dpsql.interfaces.suggest.text import with_keys

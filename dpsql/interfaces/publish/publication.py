@@ -239,7 +239,7 @@ def forecast_publication(
     connection: Connection, publication: Publication
 ) -> tuple[Forecast | None, list[RefusedQuery]]:
     """Forecast the charge of a publication, or None if a query is refused; nothing is charged."""
-    from dpsql.engine.forecast import Forecast
+    from dpsql.engine.forecast import Forecast, plan_for_forecast
 
     engine, prepared, refused = connection.engine, [], list[RefusedQuery]()
     with engine.backend.lock(), engine.backend.open_snapshot():
@@ -257,8 +257,7 @@ def forecast_publication(
                     dialect=publication.dialect,
                     default=None,
                 )
-                found = engine.plan_and_match(asked, forecast=True)
-                engine.require_bindable(found)
+                found = plan_for_forecast(engine, asked)
                 if found.explain:
                     raise ProgrammingError(
                         "EXPLAIN cannot be published", code="publication", hint="remove EXPLAIN"

@@ -28,8 +28,8 @@ from dpsql.results.json_format import IntervalMatrix
 
 if TYPE_CHECKING:
     from dpsql.api.connection import Connection
-    from dpsql.engine.pipeline import Engine
-    from dpsql.engine.prepare import PreparedQuery
+    from dpsql.engine.engine import Engine
+    from dpsql.engine.query_run import QueryRun
     from dpsql.ledger import RemainingBudget
     from dpsql.policy import Policy
     from dpsql.results.result import Receipt, Result
@@ -105,7 +105,7 @@ class CallHandlers:
     """The callable methods; plans and results are kept by number, each for its analyst only."""
 
     results: dict[int, tuple[str, Result]] = field(default_factory=dict)
-    plans: OrderedDict[int, tuple[str, PreparedQuery]] = field(default_factory=OrderedDict)
+    plans: OrderedDict[int, tuple[str, QueryRun]] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _numbers: Any = field(default_factory=lambda: count(1))
 

@@ -45,7 +45,7 @@ def allowed(
 
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0, 2.0])
 @pytest.mark.parametrize("rows", [0.3, 0.6, 1.0])
-def test_groups_hold_what_tolerated_units_of_their_shape_lose(power: float, rows: float) -> None:
+def test_allowance_covers_the_loss_of_tolerated_units(power: float, rows: float) -> None:
     """Beyond what falls on a group of average size; units have up to twice the norm of the clamp, or all rows that they may."""
     shares = power_law(power)
     unit = rows * MOST * shares
@@ -55,7 +55,7 @@ def test_groups_hold_what_tolerated_units_of_their_shape_lose(power: float, rows
         assert (allowed(shares, point) >= lost - lost.mean() - 1e-6).all()
 
 
-def test_what_no_unit_of_that_shape_can_have_needs_no_allowance() -> None:
+def test_impossible_loss_needs_no_allowance() -> None:
     """Where all rows that a unit may have do not reach the clamp, its groups are few, or the clamp is on the sum."""
     shares = power_law(1)
     greatest = MOST * float(np.linalg.norm(shares))

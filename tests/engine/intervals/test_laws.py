@@ -34,7 +34,7 @@ def scaled(mechanism: Mechanism) -> ScaledNoise:
 
 
 @pytest.mark.parametrize("name", NOISES)
-def test_the_ratio_of_two_is_held(name: str) -> None:
+def test_ratio_interval_covers_the_ratio(name: str) -> None:
     """As often as is said, whatever its sign and the noise; not always, but where the laws differ in kind or rows are few."""
     total, count = NOISES[name]
     for rows, mean in ((300, 4), (300, -7), (60, 9), (2000, 0)):
@@ -47,7 +47,7 @@ def test_the_ratio_of_two_is_held(name: str) -> None:
         assert held <= 0.93 or name == "both" or rows < 300
 
 
-def test_what_is_cut_is_held() -> None:
+def test_ratio_interval_covers_what_clamps_cut_off() -> None:
     """A total may lack more than its noise, to either side, and a count too, and each widens the interval by just this."""
     noise = scaled(Geometric.calibrate(Fraction(1), Fraction(10**6)))
     low, high = make_ratio_interval(noise, noise, (50, 200), 0, 0.95)(1000.0, 100.0, -99.0, 99.0)
@@ -58,7 +58,7 @@ def test_what_is_cut_is_held() -> None:
     assert (low, high) == pytest.approx((-10, -8), abs=0.02)
 
 
-def test_a_count_that_may_be_nothing_leaves_all_open() -> None:
+def test_ratio_over_a_possibly_zero_count_is_unbounded() -> None:
     """The ends are those of the argument."""
     noise = scaled(GAUSSIAN)
     for rows in (-5.0, 0.0, 10.0):
@@ -69,7 +69,7 @@ def test_a_count_that_may_be_nothing_leaves_all_open() -> None:
 
 
 @pytest.mark.parametrize("variance", [Fraction(1, 20), Fraction(2, 9), Fraction(1, 2), Fraction(3)])
-def test_noise_of_a_step_or_less_is_no_normal_variable(variance: Fraction) -> None:
+def test_small_lattice_noise_is_not_treated_as_normal(variance: Fraction) -> None:
     """What least squares leaves as it was keeps an interval that holds, though its steps were divided."""
     noise = DiscreteGaussian(variance)
     adjusted = ConsistencyNoise(((1000, 1, noise),), 1000)

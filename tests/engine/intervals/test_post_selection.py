@@ -19,7 +19,7 @@ LAWS: dict[str, Mechanism] = {
 
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("noisy", [2, 3, 9, 275])
-def test_a_count_far_above_the_threshold_has_the_interval_of_its_noise(name: str, noisy: int) -> None:
+def test_count_far_above_the_threshold_has_the_interval_of_its_noise(name: str, noisy: int) -> None:
     """However small the tails are that the interval compares: noise that is always 0 leaves the count, and its threshold."""
     low, high = PostSelection(LAWS[name], 1, 1, 2, 1, noisy).compute_interval(0.95)
     assert low <= noisy <= high
@@ -31,7 +31,7 @@ def test_a_count_far_above_the_threshold_has_the_interval_of_its_noise(name: str
 
 
 @pytest.mark.parametrize("name", ["geometric", "gaussian"])
-def test_the_share_of_a_selected_count_is_that_of_the_law(name: str) -> None:
+def test_conditional_tail_follows_the_noise_law(name: str) -> None:
     """P(S >= noisy - n) / P(S >= threshold - n), by tails of the law, for all n."""
     law = LAWS[name]
     for units in range(1, 40):

@@ -12,7 +12,7 @@ from worlds import Row, close_all, person, prepared, spent, words_drawn, world
 import dpsql
 from dpsql.engine.intervals import simulation
 from dpsql.engine.intervals.simulation import simulate_values
-from dpsql.engine.release import draw_release
+from dpsql.engine.release.draw_release import draw_release
 from dpsql.plan.aggregates import AGGREGATES, Moment
 from dpsql.privacy.mechanisms import Entropy, SystemEntropy
 from dpsql.results.result import Result
@@ -65,7 +65,7 @@ def asked(what: str, rows: list[Row] = PEOPLE, epsilon: float = 1) -> Result:
     return world(*rows).query(f"SELECT {what} FROM people GROUP BY city", epsilon=epsilon)
 
 
-def test_every_aggregate_is_called_here() -> None:
+def test_every_aggregate_is_covered_by_this_module() -> None:
     """An aggregate that the registry gains has its values simulated, or is left out for a reason."""
     added = {name for name, entry in AGGREGATES.items() if Moment.ORDER_STATISTIC not in entry.moments}
     assert CALLS.keys() == added
@@ -73,7 +73,7 @@ def test_every_aggregate_is_called_here() -> None:
 
 @pytest.mark.parametrize("people", [0, 3, 300])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_simulated_values_are_those_that_are_released(call: str, people: int) -> None:
+def test_simulated_values_equal_released_values(call: str, people: int) -> None:
     """From the same noisy cells, few or many, both ways compute the same value, or none."""
     connection = world(*PEOPLE[:people])
     query = prepared(connection, f"SELECT city, {call}, SUM(cost) FROM people GROUP BY city")
@@ -90,7 +90,7 @@ def test_simulated_values_are_those_that_are_released(call: str, people: int) ->
 
 
 @pytest.mark.parametrize("what", DERIVED.values(), ids=DERIVED)
-def test_what_one_row_is_computed_of_has_an_interval(what: str) -> None:
+def test_expression_over_one_row_has_an_interval(what: str) -> None:
     """It holds the released value, grows with its confidence and is the same when it is asked for again."""
     result = asked(f"city, {what}")
     seen = 0
@@ -111,19 +111,19 @@ def test_what_one_row_is_computed_of_has_an_interval(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", UNKNOWN.values(), ids=UNKNOWN)
-def test_what_has_no_law_has_no_interval(what: str) -> None:
+def test_value_without_a_noise_law_has_no_interval(what: str) -> None:
     """What other rows or releases decide, or is no number, has none rather than one that is too narrow."""
     assert {ends for (ends,) in asked(what).intervals()} == {None}
 
 
-def test_a_null_has_no_interval() -> None:
+def test_null_has_no_interval() -> None:
     """Where noise leaves no rows to divide by, nothing is known."""
     result = asked("city, STDDEV(cost)", [], 0.01)
     assert [ends is None for _, ends in result.intervals()] == [value is None for _, value in result.rows]
     assert None in [value for _, value in result.rows]
 
 
-def test_a_divisor_that_may_be_anything_leaves_the_quotient_open() -> None:
+def test_quotient_by_a_possibly_zero_divisor_is_unbounded() -> None:
     """Where noise may have changed a divisor's sign there are no ends but those of the expression itself."""
     what = "SUM(cost) / COUNT(DISTINCT age), STDDEV_POP(cost), AVG(cost) * 2 - AVG(age)"
     seen = 0
@@ -138,7 +138,7 @@ def test_a_divisor_that_may_be_anything_leaves_the_quotient_open() -> None:
     assert seen > 0
 
 
-def test_rows_are_simulated_apart() -> None:
+def test_rows_are_simulated_independently() -> None:
     """A part of the rows at a time, or all at once, they have the same intervals."""
     result = asked(DERIVED["a key"])
     (part,) = result._interval_of.__self__.parts  # type: ignore[attr-defined]
@@ -148,7 +148,7 @@ def test_rows_are_simulated_apart() -> None:
     assert len(set(alone)) == len(alone) > 1
 
 
-def test_too_high_a_confidence_has_no_simulated_interval() -> None:
+def test_excessive_confidence_has_no_simulated_interval() -> None:
     """Beyond what the draws can show there is none, where a law gives one there still is."""
     result = asked("COUNT(*), COUNT(*) / SUM(age)")
     assert [[ends is None for ends in row] for row in result.intervals(0.99999)] == [[False, True]] * len(
@@ -156,7 +156,7 @@ def test_too_high_a_confidence_has_no_simulated_interval() -> None:
     )
 
 
-def test_simulating_draws_and_charges_nothing() -> None:
+def test_simulation_draws_no_entropy_and_charges_nothing() -> None:
     """Asking for intervals takes no entropy and no budget, and noise never comes from the public words."""
     connection = world(*PEOPLE)
     result = connection.query("SELECT SUM(age) / COUNT(*) FROM people")
@@ -164,11 +164,11 @@ def test_simulating_draws_and_charges_nothing() -> None:
     result.intervals()
     assert before == (spent(connection), words_drawn(connection))
     assert isinstance(
-        dpsql.engine.pipeline.Engine.__dataclass_fields__["entropy"].default_factory(), SystemEntropy
+        dpsql.engine.engine.Engine.__dataclass_fields__["entropy"].default_factory(), SystemEntropy
     )  # type: ignore[operator]
 
 
-def test_the_public_words_are_as_good_as_random() -> None:
+def test_public_words_pass_as_random() -> None:
     """The stream is the same for everybody, does not repeat, and sets each of 64 bits in half of its words."""
     stream: Entropy = simulation._PublicWords()
     again: Entropy = simulation._PublicWords()

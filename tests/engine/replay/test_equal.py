@@ -10,6 +10,7 @@ from clinic import POLICY, database
 import dpsql
 from dpsql.api.connection import Connection
 from dpsql.engine.replay.stored_release import Fingerprint, FingerprintRules
+from dpsql.engine.replays import plan_and_match
 from dpsql.plan.equality import compute_equality_text
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.policy import load
@@ -70,29 +71,29 @@ def clinic() -> Iterator[Connection]:
 
 def names(connection: Connection, sql: str, **terms: object) -> Fingerprint:
     """What the release of a query is called."""
-    plan = connection.engine.plan_and_match(Query(sql, **terms)).plan  # type: ignore[arg-type]
+    plan = plan_and_match(connection.engine, Query(sql, **terms)).plan  # type: ignore[arg-type]
     return FingerprintRules.from_policy(connection.engine.policy, "ana", "").compute_fingerprint(plan, {})
 
 
 @pytest.mark.parametrize("queries", SAME.values(), ids=SAME)
-def test_other_words_for_the_same_release(clinic: Connection, queries: list[str]) -> None:
+def test_equal_releases_in_other_words_have_one_fingerprint(clinic: Connection, queries: list[str]) -> None:
     """Aliases, the order of conditions, CTEs and all that is done with a release change no name."""
     assert len({names(clinic, sql) for sql in queries}) == 1
 
 
-def test_what_differs_has_another_name(clinic: Connection) -> None:
+def test_different_releases_have_different_fingerprints(clinic: Connection) -> None:
     """A condition, a constant, a key, an aggregate or which of two equal sources is meant."""
     assert len({names(clinic, sql).statistic for sql in DIFFERENT}) == len(DIFFERENT)
 
 
-def test_the_noise_is_part_of_a_measurement_alone(clinic: Connection) -> None:
+def test_noise_is_part_of_the_measurement_digest_alone(clinic: Connection) -> None:
     """At another ε the statistic is the same, the measurement is not."""
     one, two = (names(clinic, "SELECT COUNT(*) FROM visits", epsilon=e) for e in (1, 2))
     assert one.statistic == two.statistic
     assert one.measurement != two.measurement
 
 
-def test_parameters_are_constants(clinic: Connection) -> None:
+def test_parameters_are_fingerprinted_as_constants(clinic: Connection) -> None:
     """A parameter is what it stands for, and 1 is not 1.0 nor TRUE."""
     asked = "SELECT COUNT(*) FROM visits WHERE cost > ?"
     found = [names(clinic, asked, parameters=(value,)) for value in (1, 1.0, 2)]
@@ -111,7 +112,7 @@ def test_parameters_are_constants(clinic: Connection) -> None:
     ],
     ids=str,
 )
-def test_what_the_policy_says_of_the_data_is_part_of_a_name(change: dict[str, object], same: bool) -> None:
+def test_fingerprint_covers_the_policy_except_budgets(change: dict[str, object], same: bool) -> None:
     """All but what may be spent."""
     sql = "SELECT COUNT(*) FROM visits"
     found = []
@@ -121,19 +122,19 @@ def test_what_the_policy_says_of_the_data_is_part_of_a_name(change: dict[str, ob
     assert (found[0] == found[1]) is same
 
 
-def test_a_function_is_told_by_its_name() -> None:
+def test_fingerprint_names_functions() -> None:
     """No two functions of the registry share the name that a text has for them."""
     assert all(name == function.name for name, function in FUNCTIONS.items())
 
 
-def test_texts_are_quoted() -> None:
+def test_fingerprint_quotes_texts() -> None:
     """A constant cannot look like a part of a plan."""
     assert compute_equality_text(("a", "b")) != compute_equality_text(("a' str:'b",))
     assert compute_equality_text((1, (2, 3))) != compute_equality_text(((1, 2), 3))
 
 
 @pytest.mark.parametrize("named", ["visits", "budget", "analysts"])
-def test_a_table_may_have_the_name_of_a_key(named: str) -> None:
+def test_table_named_like_a_key_is_distinct(named: str) -> None:
     """What is declared of it counts, whatever it is called; what may be spent on it does not."""
 
     def digest(bounds: list[int], epsilon: int) -> str:

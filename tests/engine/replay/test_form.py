@@ -11,8 +11,9 @@ import pytest
 from clinic import POLICY, database
 
 import dpsql
-from dpsql.engine.draw import draw_noise
+from dpsql.engine.exact_release import draw_table, open_exact_release
 from dpsql.engine.replay.stored_release import StoredRelease
+from dpsql.engine.replays import plan_and_match
 from dpsql.errors import IntegrityError
 from dpsql.policy.request.query import Query
 
@@ -35,13 +36,14 @@ BUDGETS = [{"epsilon": 30, "delta": 1e-6}, {"epsilon": 30, "delta": 1e-6, "accou
 @pytest.mark.parametrize("rows", [4, 50])
 @pytest.mark.parametrize("budget", BUDGETS, ids=["zcdp", "pure"])
 @pytest.mark.parametrize("sql", QUERIES)
-def test_a_release_is_read_back_as_it_was(sql: str, budget: dict[str, Any], rows: int) -> None:
+def test_stored_release_is_read_back_unchanged(sql: str, budget: dict[str, Any], rows: int) -> None:
     """Rows, noisy cells, columns and noise, with the clamps that were chosen; of every kind of plan."""
     visits = POLICY["tables"]["visits"] | {"rows_per_unit": rows}
     policy = POLICY | {"budget": budget, "tables": POLICY["tables"] | {"visits": visits}}
     with dpsql.connect(database(), policy=policy, ledger=":memory:") as connection:
-        part = connection.engine.plan_and_match(Query(sql, epsilon=Fraction(2))).single_release
-        table = draw_noise(connection.engine.backend, connection.engine.entropy, part)
+        part = plan_and_match(connection.engine, Query(sql, epsilon=Fraction(2))).single_release
+        with open_exact_release(connection.engine.backend, connection.engine.entropy, part) as measured:
+            table = draw_table(measured, connection.engine.entropy)
     assert part.plan.event is not None
     text = StoredRelease.from_table(table, part.plan.event, "source").to_text()
     read = StoredRelease.parse(text).to_table(part.plan)
@@ -51,7 +53,7 @@ def test_a_release_is_read_back_as_it_was(sql: str, budget: dict[str, Any], rows
     assert StoredRelease.parse(text).to_text() == text
 
 
-def test_keys_keep_their_types() -> None:
+def test_stored_keys_keep_their_types() -> None:
     """Booleans, numbers, dates and times of a key come back as what they were, to the last bit."""
     keys = (
         (True, 1, 1.0, -0.0, 5e-324, None, "1", dt.date(2024, 1, 1), dt.datetime(2024, 1, 1, 1, 2, 3, 4)),
@@ -83,7 +85,7 @@ def test_keys_keep_their_types() -> None:
     ],
     ids=str,
 )
-def test_other_texts_are_refused(change: dict[str, Any]) -> None:
+def test_malformed_stored_release_is_refused(change: dict[str, Any]) -> None:
     """What dpsql did not write is no release, and no error of another library's."""
     from dpsql.privacy.accounting.events import Pure
 

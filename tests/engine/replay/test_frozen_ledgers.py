@@ -21,6 +21,8 @@ from entropy import ScriptedEntropy
 import dpsql
 from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import DuckDBBackend
+from dpsql.engine.charging import compute_quotes
+from dpsql.engine.replays import plan_and_match
 from dpsql.interfaces.cli import main
 from dpsql.ledger.protocol import LedgerHead
 from dpsql.ledger.reader import LedgerReader
@@ -152,8 +154,9 @@ def test_a_frozen_release_is_refined_for_the_difference(name: str, folder: Path)
     sql = WRITTEN["unrefined"]
     (first,) = (answer for answer in answers(name) if answer["sql"] == sql)
     with opened(folder, name) as connection:
-        whole = connection.engine.compute_quotes(
-            connection.engine.plan_and_match(Query(sql, epsilon=Fraction(1), replay=False))
+        whole = compute_quotes(
+            connection.engine,
+            plan_and_match(connection.engine, Query(sql, epsilon=Fraction(1), replay=False)),
         )
         receipt = connection.query(sql, epsilon=1).receipt
         again = connection.query(sql, epsilon=1).receipt

@@ -50,7 +50,7 @@ def con(request: pytest.FixtureRequest) -> Iterator[dpsql.Connection]:
 
 
 @pytest.mark.parametrize("name", FEWER)
-def test_fewer_are_answered_from_more(con: dpsql.Connection, name: str) -> None:
+def test_fewer_aggregates_are_answered_from_a_release_of_more(con: dpsql.Connection, name: str) -> None:
     """The values and intervals that were released of them, free; nothing is read and nothing drawn."""
     sql, places = FEWER[name]
     more, entries = con.query(MORE), con.engine.ledger.list_entries()
@@ -66,14 +66,14 @@ def test_fewer_are_answered_from_more(con: dpsql.Connection, name: str) -> None:
 
 
 @pytest.mark.parametrize("sql", OTHER.values(), ids=OTHER)
-def test_what_was_not_released_is_not_there(con: dpsql.Connection, sql: str) -> None:
+def test_unreleased_aggregate_is_not_combined(con: dpsql.Connection, sql: str) -> None:
     """Other rows, groups, expressions and statistics are not those of the release."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         con.combine(sql)
     assert caught.value.code == "nothing_released"
 
 
-def test_the_more_accurate_is_taken(con: dpsql.Connection) -> None:
+def test_most_accurate_covering_release_is_used(con: dpsql.Connection) -> None:
     """Of a release of its own and one of more, that with less noise."""
     sql, _ = FEWER["a count"]
     con.query(sql, epsilon=Fraction(1, 50))
@@ -82,7 +82,7 @@ def test_the_more_accurate_is_taken(con: dpsql.Connection) -> None:
     assert con.combine(sql).receipt.replayed != (1,)
 
 
-def test_several_releases_of_more_are_merged() -> None:
+def test_several_covering_releases_are_combined() -> None:
     """Where each cell has noise of its own, twice as much was said of a part as well."""
     with opened("zcdp") as connection:
         first = connection.query(MORE)
@@ -92,20 +92,20 @@ def test_several_releases_of_more_are_merged() -> None:
         assert found.scales[0][1] == pytest.approx(first.scales[0][2] / 2**0.5, rel=1e-3)  # type: ignore[operator]
 
 
-def test_a_query_is_charged_for_less_of_more(con: dpsql.Connection) -> None:
+def test_query_for_fewer_aggregates_is_charged(con: dpsql.Connection) -> None:
     """Only `best` answers so: a query asks for a measurement, with its noise."""
     con.query(FEWER["a count"][0])
     assert len(con.engine.ledger.list_entries()) == 2
 
 
-def test_keys_that_were_chosen_are_not_answered_from_more(con: dpsql.Connection) -> None:
+def test_selected_keys_are_not_answered_from_a_covering_release(con: dpsql.Connection) -> None:
     """Which groups are shown hung on the count with its noise."""
     con.query("SELECT ward, COUNT(*), SUM(days) FROM visits GROUP BY ward")
     with pytest.raises(dpsql.QueryRejected):
         con.combine("SELECT ward, COUNT(*) FROM visits GROUP BY ward")
 
 
-def test_parts_of_a_total_are_answered_as_they_were_released() -> None:
+def test_parts_of_a_total_are_answered_as_released() -> None:
     """What the cells of more than is asked for are is not kept, so that nothing is made to agree."""
     sets = "FROM visits WHERE days IN (0, 1) GROUP BY ROLLUP (days)"
     with opened("pure") as connection:
@@ -117,7 +117,7 @@ def test_parts_of_a_total_are_answered_as_they_were_released() -> None:
         assert best.rows[:-1] == parts[0]
 
 
-def test_chosen_keys_have_no_layout(con: dpsql.Connection) -> None:
+def test_selected_keys_have_no_coverage(con: dpsql.Connection) -> None:
     """Nor have values at a rank, the best groups, and cells that were held by clamps which were learnt."""
     for sql in (
         "SELECT ward, COUNT(*) FROM visits GROUP BY ward",
@@ -128,13 +128,13 @@ def test_chosen_keys_have_no_layout(con: dpsql.Connection) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"statistic":"x"}', '{"statistic":"x","blocks":[{}]}'])
-def test_what_is_no_layout_is_refused(text: str) -> None:
+def test_malformed_coverage_is_refused(text: str) -> None:
     """As any text that dpsql did not write."""
     with pytest.raises(IntegrityError):
         Coverage.parse(text)
 
 
-def test_a_layout_is_written_and_read(con: dpsql.Connection) -> None:
+def test_coverage_survives_serialization(con: dpsql.Connection) -> None:
     """The text of what was read is the text."""
     part: Any = con.explain(MORE).prepared.single_release
     layout = Coverage.from_plan("s", part.plan, {})

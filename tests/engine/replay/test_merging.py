@@ -36,7 +36,7 @@ def con(request: pytest.FixtureRequest) -> Iterator[Connection]:
         yield connection
 
 
-def test_the_best_answer_is_the_weighted_mean(con: Connection) -> None:
+def test_combined_answer_is_the_weighted_mean(con: Connection) -> None:
     """Of noisy counts each counts by the inverse of its variance, and the precisions add up."""
     results = [con.query(COUNT, epsilon=e, replay=False) for e in (1, Fraction(1, 2), Fraction(1, 2))]
     best = con.combine(COUNT)
@@ -48,7 +48,9 @@ def test_the_best_answer_is_the_weighted_mean(con: Connection) -> None:
     assert (best.receipt.replayed, best.receipt.entries, best.receipt.loss) == ((1, 2, 3), (), None)
 
 
-def test_the_best_answer_is_free_and_reads_nothing(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_combined_answer_is_free_and_reads_no_private_row(
+    con: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No charge, no private row, no draw; whatever is done with it is post-processing."""
     for _ in range(3):
         con.query(MEANS, epsilon=1, replay=False)
@@ -64,7 +66,7 @@ def test_the_best_answer_is_free_and_reads_nothing(con: Connection, monkeypatch:
     )  # type: ignore[misc, operator]
 
 
-def test_intervals_are_those_of_the_mean(con: Connection) -> None:
+def test_combined_intervals_are_those_of_the_mean(con: Connection) -> None:
     """Narrower than each of its parts, and by no more than the noise."""
     results = [con.query(MEANS, epsilon=1, replay=False) for _ in range(4)]
     widths = [
@@ -76,7 +78,7 @@ def test_intervals_are_those_of_the_mean(con: Connection) -> None:
 
 
 @pytest.mark.parametrize("accountant", ["pure", "zcdp"])
-def test_intervals_hold_as_often_as_they_say(accountant: str) -> None:
+def test_combined_intervals_have_their_coverage(accountant: str) -> None:
     """Of 400 groups, the mean of three unequal releases is within its 90% interval in 90%, a few more or less."""
     data = database()
     data.execute("CREATE TABLE many AS SELECT i % 400 AS g, i AS id FROM range(4000) AS r(i)")
@@ -98,7 +100,7 @@ def test_intervals_hold_as_often_as_they_say(accountant: str) -> None:
     assert 360 - 5 * 6 < held < 360 + 6 * 6
 
 
-def test_a_chain_counts_once() -> None:
+def test_chain_of_refinements_is_combined_once() -> None:
     """What was refined is its refinement with more noise: it adds nothing, and is left out."""
     with opened("pure") as connection:
         connection.query(COUNT, epsilon=1)
@@ -115,13 +117,13 @@ def test_a_chain_counts_once() -> None:
         "SELECT days FROM visits GROUP BY days ORDER BY SUM(cost) DESC LIMIT 2",
     ],
 )
-def test_what_was_chosen_is_the_first(con: Connection, sql: str) -> None:
+def test_selected_values_come_from_the_first_release(con: Connection, sql: str) -> None:
     """Values and groups that were chosen have no mean."""
     first, _ = con.query(sql, epsilon=1), con.query(sql, epsilon=1, replay=False)
     assert con.combine(sql).rows == first.rows
 
 
-def test_what_was_not_released_is_refused(con: Connection) -> None:
+def test_combining_without_a_stored_release_is_refused(con: Connection) -> None:
     """Another statistic, and a statement of which a part was released."""
     con.query(COUNT, epsilon=1)
     for sql in (
@@ -135,7 +137,7 @@ def test_what_was_not_released_is_refused(con: Connection) -> None:
 
 
 @pytest.mark.parametrize("accountant", ["zcdp", "gdp"])
-def test_gaussian_noise_is_refined_by_a_second_release(accountant: str) -> None:
+def test_gaussian_release_is_refined_by_an_independent_one(accountant: str) -> None:
     """Under other accountants the difference buys a release of its own: together they are as accurate, at the price."""
     with opened(accountant) as connection:
         for number, epsilon in enumerate((Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2)), 1):
@@ -152,14 +154,14 @@ def test_gaussian_noise_is_refined_by_a_second_release(accountant: str) -> None:
         assert connection.combine(MEANS).rows == refined.rows
 
 
-def test_an_accuracy_that_was_promised_is_bought_whole() -> None:
+def test_promised_accuracy_is_charged_in_full() -> None:
     """The mean of two releases keeps to a target as nearly as can be computed, which is not what was promised."""
     with opened("zcdp") as connection:
         connection.query(COUNT, target_error=100)
         assert connection.query(COUNT, target_error=20).receipt.refined == ()
 
 
-def test_two_tables_of_different_accountants_are_charged_whole() -> None:
+def test_tables_of_different_accountants_are_charged_in_full() -> None:
     """No rule serves both."""
     visits = POLICY["tables"]["visits"]
     beds = {
@@ -178,7 +180,7 @@ def test_two_tables_of_different_accountants_are_charged_whole() -> None:
         assert connection.query(sql, epsilon=2).receipt.refined == ()
 
 
-def test_the_law_of_a_mean() -> None:
+def test_mean_of_noises_has_its_own_law() -> None:
     """Draws are the weighted sums, the variance is theirs, and the tail is bounded."""
     law = CombinedNoise(((2, Geometric(Fraction(3))), (3, DiscreteGaussian(Fraction(25)))))
     drawn = law.draw(20_000, SeededEntropy(1))
@@ -194,7 +196,7 @@ def test_the_law_of_a_mean() -> None:
             CombinedNoise(parts)
 
 
-def test_a_mean_is_kept_as_it_is() -> None:
+def test_combined_noise_survives_storage() -> None:
     """The stored form of a merged release holds the law of each part."""
     with opened("zcdp") as connection:
         for epsilon in (1, 2):

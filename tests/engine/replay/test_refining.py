@@ -15,6 +15,8 @@ from speeds import examples
 
 import dpsql
 from dpsql.api.connection import Connection
+from dpsql.engine.replays import plan_and_match
+from dpsql.engine.stages import answer_query
 from dpsql.policy.request.query import Query
 from dpsql.privacy.mechanisms import Geometric
 
@@ -46,7 +48,7 @@ def spent(connection: Connection) -> Fraction:
 
 
 @pytest.mark.parametrize("sql", [COUNT, MEANS, f"{COUNT} WHERE cost > (SELECT AVG(cost) FROM visits)"])
-def test_less_noise_costs_the_difference(con: Connection, sql: str) -> None:
+def test_refinement_costs_the_difference(con: Connection, sql: str) -> None:
     """However often it is refined, all answers together cost what the last costs alone."""
     for number, epsilon in enumerate((Fraction(1, 2), Fraction(1), Fraction(5, 2)), 1):
         result = con.query(sql, epsilon=epsilon)
@@ -59,7 +61,7 @@ def test_less_noise_costs_the_difference(con: Connection, sql: str) -> None:
     con.engine.ledger.verify()
 
 
-def test_both_answers_are_answered_again(con: Connection) -> None:
+def test_both_answers_are_replayed_after_a_refinement(con: Connection) -> None:
     """Each at its own ε, free; one in between is a release of its own."""
     first, second = con.query(MEANS, epsilon=1), con.query(MEANS, epsilon=3)
     assert first.scales != second.scales  # the values are equal with a probability of 6e-6
@@ -71,7 +73,7 @@ def test_both_answers_are_answered_again(con: Connection) -> None:
     assert spent(con) == 5
 
 
-def test_the_noise_is_that_of_the_larger_loss(con: Connection) -> None:
+def test_refined_noise_has_the_law_of_the_larger_loss(con: Connection) -> None:
     """Scales and intervals are those of a release at the larger ε."""
     con.query(MEANS, epsilon=1)
     refined = con.query(MEANS, epsilon=4)
@@ -82,7 +84,7 @@ def test_the_noise_is_that_of_the_larger_loss(con: Connection) -> None:
     assert refined.receipt.loss == {"type": "pure", "epsilon": "3/1", "v": 1}
 
 
-def test_it_is_refined_across_processes(tmp_path: Path) -> None:
+def test_release_is_refined_by_another_process(tmp_path: Path) -> None:
     """Another connection on the same ledger, and another analyst, goes on where the first has stopped."""
     with opened(tmp_path / "a.ledger", database="clinic") as first:
         first.query(COUNT, epsilon=1)
@@ -91,7 +93,7 @@ def test_it_is_refined_across_processes(tmp_path: Path) -> None:
         assert spent(second) == 2
 
 
-def test_an_accuracy_is_bought_for_the_difference(con: Connection) -> None:
+def test_accuracy_target_costs_the_difference(con: Connection) -> None:
     """A target, then a smaller one: together they cost what the smaller one costs alone."""
     con.query(COUNT, target_error=100, epsilon=None)
     result = con.query(COUNT, target_error=20, epsilon=None)
@@ -99,7 +101,7 @@ def test_an_accuracy_is_bought_for_the_difference(con: Connection) -> None:
     assert spent(con) == Fraction(result.receipt.target["epsilon"])
 
 
-def test_explain_says_the_difference(con: Connection) -> None:
+def test_explain_shows_the_difference(con: Connection) -> None:
     """Before it is charged."""
     con.query(COUNT, epsilon=1)
     lines = [line.strip() for line in con.explain(COUNT, epsilon=3).lines[:3]]
@@ -108,7 +110,7 @@ def test_explain_says_the_difference(con: Connection) -> None:
     assert spent(con) == 1
 
 
-def test_the_difference_is_what_must_be_left() -> None:
+def test_refinement_needs_budget_for_the_difference_alone() -> None:
     """A refinement whose whole price would pass the budget is answered where the difference does not."""
     with opened(budget={"epsilon": 3, "accountant": "pure"}) as connection:
         connection.query(COUNT, epsilon=2)
@@ -139,7 +141,7 @@ WHOLE = {
 
 
 @pytest.mark.parametrize(("changed", "sql"), WHOLE.values(), ids=WHOLE)
-def test_what_is_not_refined_is_charged_whole(changed: dict[str, Any], sql: str) -> None:
+def test_release_that_cannot_be_refined_is_charged_in_full(changed: dict[str, Any], sql: str) -> None:
     """Where the difference is not proved to be enough, the new release is charged for itself."""
     with opened(**changed) as connection:
         first = connection.query(sql, epsilon=1)
@@ -151,7 +153,7 @@ def test_what_is_not_refined_is_charged_whole(changed: dict[str, Any], sql: str)
     assert first.receipt.entries[0]["loss"] != second.receipt.entries[0]["loss"]
 
 
-def test_new_data_are_not_refined(tmp_path: Path) -> None:
+def test_release_of_other_data_is_not_refined(tmp_path: Path) -> None:
     """The noise of a release is known by the data that it was of."""
     with opened(tmp_path / "a.ledger", database="clinic") as first:
         first.query(COUNT, epsilon=1)
@@ -159,7 +161,7 @@ def test_new_data_are_not_refined(tmp_path: Path) -> None:
         assert second.query(COUNT, epsilon=2).receipt.refined == ()
 
 
-def test_another_engine_does_not_refine(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_release_of_another_engine_is_not_refined(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another version of the engine may add up otherwise."""
     con.query(COUNT, epsilon=1)
     monkeypatch.setattr(type(con.engine.backend), "version", "another")
@@ -176,7 +178,7 @@ def test_another_engine_does_not_refine(con: Connection, monkeypatch: pytest.Mon
         ),
     ],
 )
-def test_what_an_unsound_optimizer_may_have_read_is_not_refined(
+def test_release_of_an_unsound_optimizer_is_not_refined(
     con: Connection, monkeypatch: pytest.MonkeyPatch, sql: str, refined: tuple[int, ...]
 ) -> None:
     """Before 0.2.0 statements that read a table twice ran with it, and releases were stored without a word of it."""
@@ -186,7 +188,7 @@ def test_what_an_unsound_optimizer_may_have_read_is_not_refined(
     assert con.query(sql, epsilon=2).receipt.refined == refined
 
 
-def test_an_account_that_was_begun_anew_pays_whole(con: Connection) -> None:
+def test_renewed_account_pays_in_full(con: Connection) -> None:
     """What was paid before the reset pays for nothing after it."""
     con.query(COUNT, epsilon=1)
     con.engine.ledger.reset("visits", by="owner", reason="a new study")
@@ -194,7 +196,7 @@ def test_an_account_that_was_begun_anew_pays_whole(con: Connection) -> None:
     assert spent(con) == 2
 
 
-def test_analysts_with_budgets_of_their_own_pay_for_what_they_see(tmp_path: Path) -> None:
+def test_analysts_with_own_budgets_refine_only_their_releases(tmp_path: Path) -> None:
     """There nobody has another's release free, nor refines it."""
     own = {"per_analyst": {"epsilon": 10}, "database": "clinic"}
     with opened(tmp_path / "a.ledger", **own) as first:
@@ -205,13 +207,13 @@ def test_analysts_with_budgets_of_their_own_pay_for_what_they_see(tmp_path: Path
         assert second.query(COUNT, epsilon=2).receipt.refined == (3,)
 
 
-def test_a_release_is_refined_by_one_alone(con: Connection) -> None:
+def test_release_is_refined_once(con: Connection) -> None:
     """Two that have prepared the same refinement: the second is told to ask again, and pays for itself then."""
     con.query(COUNT, epsilon=1)
-    plans = [con.engine.plan_and_match(Query(COUNT, epsilon=Fraction(e))) for e in (2, 3)]
-    con.engine.answer_query(plans[0])
+    plans = [plan_and_match(con.engine, Query(COUNT, epsilon=Fraction(e))) for e in (2, 3)]
+    answer_query(con.engine, plans[0])
     with pytest.raises(dpsql.OperationalError) as caught:
-        con.engine.answer_query(plans[1])
+        answer_query(con.engine, plans[1])
     assert (caught.value.code, caught.value.hint) == (
         "release_refined",
         "nothing was charged; run the query again",
@@ -222,9 +224,7 @@ def test_a_release_is_refined_by_one_alone(con: Connection) -> None:
     assert spent(con) == 3
 
 
-def test_a_refinement_that_was_charged_and_lost_is_not_tried_again(
-    con: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_refinement_is_not_retried(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether it was seen is not known: the next one is charged whole."""
     con.query(COUNT, epsilon=1)
 
@@ -239,7 +239,7 @@ def test_a_refinement_that_was_charged_and_lost_is_not_tried_again(
     assert spent(con) == 5
 
 
-def test_two_parts_of_a_statement_refine_two_releases(con: Connection) -> None:
+def test_two_releases_of_a_statement_refine_two_stored_ones(con: Connection) -> None:
     """Where both are the same statistic under two names, one is refined and the other is charged whole."""
     con.query(COUNT, epsilon=1)
     both = f"SELECT a.n, b.n FROM ({COUNT} AS v) AS a, ({COUNT} AS w) AS b"
@@ -248,7 +248,7 @@ def test_two_parts_of_a_statement_refine_two_releases(con: Connection) -> None:
     con.engine.ledger.verify()
 
 
-def test_the_noise_that_was_there_is_what_is_refined() -> None:
+def test_refinement_starts_from_the_stored_noise() -> None:
     """Over many pairs the answers have the joint law: the first is the second with independent noise more."""
     new = Geometric(Fraction(2))
     kept, runs, exact = 0, examples(300, least=50), 800

@@ -18,6 +18,8 @@ from small_study import write_study
 import dpsql
 from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import DuckDBBackend
+from dpsql.engine.replays import plan_and_match
+from dpsql.engine.stages import answer_query
 from dpsql.policy.request.query import Query
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
@@ -57,7 +59,7 @@ def history(connection: Connection) -> list[str]:
 
 @pytest.mark.parametrize("accountant", ["zcdp", "pure", "gdp", "basic"])
 @pytest.mark.parametrize("sql", QUERIES)
-def test_the_same_is_answered_again_and_free(sql: str, accountant: str) -> None:
+def test_equal_query_is_replayed_free(sql: str, accountant: str) -> None:
     """Values, intervals, scales and columns are equal, the ledger and the budget are what they were."""
     with opened(budget={"epsilon": 30, "delta": 1e-6, "accountant": accountant}) as connection:
         first = connection.query(sql)
@@ -74,7 +76,7 @@ def test_the_same_is_answered_again_and_free(sql: str, accountant: str) -> None:
     assert (first.receipt.replayed, again.receipt.plan) == ((), first.receipt.plan)
 
 
-def test_nothing_private_is_read_and_no_word_is_drawn(
+def test_replay_reads_no_private_row_and_draws_no_noise(
     con: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second time the engine is asked nothing and the entropy gives nothing."""
@@ -99,7 +101,7 @@ def test_nothing_private_is_read_and_no_word_is_drawn(
         "SELECT COUNT(1) FROM visits",
     ],
 )
-def test_what_is_done_with_a_release_is_free(con: Connection, other: str) -> None:
+def test_other_post_processing_of_a_release_is_free(con: Connection, other: str) -> None:
     """Other words above the release boundary are a replay, too."""
     assert con.query(COUNT).rows == con.query(other).rows
     assert len(history(con)) == 1
@@ -115,17 +117,17 @@ def test_what_is_done_with_a_release_is_free(con: Connection, other: str) -> Non
     ],
     ids=str,
 )
-def test_what_differs_is_charged(con: Connection, sql: str, terms: dict[str, Any]) -> None:
+def test_different_measurement_is_charged(con: Connection, sql: str, terms: dict[str, Any]) -> None:
     """Another loss, another condition, another statistic; and whoever asks for noise of its own."""
     con.query(COUNT)
     con.query(sql, **terms)
     assert len(history(con)) == 2
 
 
-def test_a_part_that_was_released_is_not_charged(con: Connection) -> None:
+def test_released_part_of_a_statement_is_not_charged(con: Connection) -> None:
     """Of a statement with two releases the new one alone is charged, at its own share."""
     both = f"SELECT a.n, b.n FROM ({COUNT}) AS a, ({COUNT} WHERE cost > 5) AS b"
-    parts = con.engine.plan_and_match(Query(both)).releases
+    parts = plan_and_match(con.engine, Query(both)).releases
     epsilon = parts[0].loss_share.epsilon
     first = con.query(COUNT, epsilon=epsilon)
     result = con.query(both)
@@ -137,7 +139,7 @@ def test_a_part_that_was_released_is_not_charged(con: Connection) -> None:
     assert con.query(f"{COUNT} WHERE cost > 5", epsilon=epsilon).rows[0][0] == result.rows[0][1]
 
 
-def test_a_value_that_stands_in_a_release_is_part_of_it(con: Connection) -> None:
+def test_subquery_value_is_part_of_the_fingerprint(con: Connection) -> None:
     """The inner answer decides which outer release is meant: with another one, the outer is asked anew."""
     sql = "SELECT COUNT(*) FROM visits WHERE cost > (SELECT AVG(cost) FROM visits)"
     first = con.query(sql)
@@ -150,7 +152,7 @@ def test_a_value_that_stands_in_a_release_is_part_of_it(con: Connection) -> None
     assert con.query(sql).rows == first.rows
 
 
-def test_the_least_loss_that_is_accurate_enough_is_found_again(con: Connection) -> None:
+def test_accuracy_target_is_replayed(con: Connection) -> None:
     """A target that was met is met by the same answer."""
     first = con.query(COUNT, target_error=50, epsilon=None)
     again = con.query(COUNT, target_error=50)
@@ -158,7 +160,7 @@ def test_the_least_loss_that_is_accurate_enough_is_found_again(con: Connection) 
     assert len(history(con)) == 1
 
 
-def test_explain_says_what_is_free(con: Connection) -> None:
+def test_explain_shows_a_replay_as_free(con: Connection) -> None:
     """Before it is asked a query has a price, after that none; EXPLAIN in SQL says so, too."""
     free = "the release is stored (ledger entry 1): replayed free"
     assert free not in str(con.explain(COUNT))
@@ -171,7 +173,7 @@ def test_explain_says_what_is_free(con: Connection) -> None:
     assert len(history(con)) == 1
 
 
-def test_an_empty_budget_hinders_no_replay() -> None:
+def test_replay_needs_no_budget() -> None:
     """What was released stays there when nothing is left; what is new is refused."""
     with opened(budget={"epsilon": 1, "delta": 1e-6}, max_epsilon=None) as connection:
         whole = connection.budget()["visits"].remaining_epsilon
@@ -183,7 +185,7 @@ def test_an_empty_budget_hinders_no_replay() -> None:
             connection.query(QUERIES[3], epsilon=whole, replay=False)
 
 
-def test_a_connection_may_ask_for_new_noise_always() -> None:
+def test_connection_without_replay_draws_new_noise() -> None:
     """`connect(replay=False)` charges each query that does not say otherwise."""
     with dpsql.connect(database(), policy=POLICY, ledger=":memory:", epsilon=1, replay=False) as connection:
         first, second = connection.query(COUNT), connection.query(COUNT)
@@ -193,14 +195,14 @@ def test_a_connection_may_ask_for_new_noise_always() -> None:
 
 
 @pytest.mark.parametrize("replay", [1, "no", 0.0])
-def test_replay_is_true_or_false(con: Connection, replay: Any) -> None:
+def test_replay_option_must_be_a_boolean(con: Connection, replay: Any) -> None:
     """Anything else is refused before a charge."""
     with pytest.raises(dpsql.ProgrammingError, match="replay must be True or False"):
         con.query(COUNT, replay=replay)
     assert history(con) == []
 
 
-def test_other_analysts_and_processes_have_the_same_answer(tmp_path: Path) -> None:
+def test_other_analysts_and_processes_get_the_same_answer(tmp_path: Path) -> None:
     """A release is public: who asks later, elsewhere and in a fresh interpreter, pays nothing for it."""
     data, policy = write_study(tmp_path)
     sql = "SELECT plan, COUNT(*), AVG(cost) FROM visits GROUP BY plan"
@@ -223,7 +225,7 @@ def test_other_analysts_and_processes_have_the_same_answer(tmp_path: Path) -> No
         assert connection.budget()["visits"].queries == 1
 
 
-def test_new_data_are_asked_anew(tmp_path: Path) -> None:
+def test_new_data_version_is_not_replayed(tmp_path: Path) -> None:
     """The owner's version says which data were meant; nothing is inferred from the data themselves."""
     for version, queries in (("1", 1), ("1", 1), ("2", 2), ("1", 2)):
         with opened(tmp_path / "a.ledger", data_version=version, database="clinic") as connection:
@@ -231,16 +233,18 @@ def test_new_data_are_asked_anew(tmp_path: Path) -> None:
             assert connection.budget()["visits"].queries == queries
 
 
-def test_programs_that_race_see_what_they_paid_for(con: Connection) -> None:
+def test_racing_programs_get_the_answers_that_they_paid_for(con: Connection) -> None:
     """Both have prepared before either has asked: both are charged, and what is kept first is answered later."""
-    plans = [con.engine.plan_and_match(Query(COUNT)) for _ in range(2)]
-    first, second = (con.engine.answer_query(plan) for plan in plans)
+    plans = [plan_and_match(con.engine, Query(COUNT)) for _ in range(2)]
+    first, second = (answer_query(con.engine, plan) for plan in plans)
     assert [result.receipt.replayed for result in (first, second)] == [(), ()]
     assert len(history(con)) == 2
     assert con.query(COUNT).rows == first.rows
 
 
-def test_an_answer_that_cannot_be_kept_is_not_given(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_that_cannot_be_stored_is_not_returned(
+    con: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The charge stays, nothing is answered, and the next one who asks is charged."""
     ledger = type(con.engine.ledger)
 
@@ -256,7 +260,7 @@ def test_an_answer_that_cannot_be_kept_is_not_given(con: Connection, monkeypatch
     assert len(history(con)) == 2
 
 
-def test_a_replay_draws_nothing_on_neighbours() -> None:
+def test_replay_is_equal_on_neighbors() -> None:
     """The number of words that were drawn, and the ledger, are the same whether or not somebody is there."""
     seen = []
     for patients in (200, 199):

@@ -20,7 +20,8 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from dpsql.engine.pipeline import Engine
+from dpsql.engine import stages
+from dpsql.engine.engine import Engine
 from dpsql.interfaces.server.protocol.tasks import (
     Answer,
     DescribeStatement,
@@ -331,13 +332,13 @@ def test_the_price_is_the_epsilon_that_was_asked_for(
 def test_a_question_with_parameters_is_planned_once(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A portal that was described with its values is answered as it was planned; one of samples of the types is planned anew."""
     planned = list[str]()
-    plan = Engine.plan
+    plan = stages.prepare_query
 
-    def counted(self: Engine, asked: Query, *arguments: Any) -> Any:
+    def counted(engine: Engine, asked: Query, *arguments: Any) -> Any:
         planned.append(asked.sql)
-        return plan(self, asked, *arguments)
+        return plan(engine, asked, *arguments)
 
-    monkeypatch.setattr(Engine, "plan", counted)
+    monkeypatch.setattr(stages, "prepare_query", counted)
     with connected(shared) as connection:
         connection.execute("SELECT COUNT(*) AS n FROM visits WHERE days > %s", (1,)).fetchall()
         assert len(planned) == 1

@@ -438,7 +438,7 @@ def test_a_failure_that_should_not_happen_says_nothing(
     told = []
     for name in (
         "dpsql.interfaces.server.http.api.parse_stated_options",
-        "dpsql.engine.release.draw_noise",
+        "dpsql.engine.release.noisy_groups.draw_noise",
         "dpsql.interfaces.server.http.api.format_charges",
     ):
         with monkeypatch.context() as patched:

@@ -6,7 +6,7 @@ import pytest
 from clinic import POLICY, database
 
 import dpsql
-from dpsql.engine import draw
+from dpsql.engine import exact_release
 from dpsql.privacy.mechanisms import coin, coupling, partition_selection, selection
 
 REMEMBERED = {
@@ -28,13 +28,13 @@ def test_caches_are_empty_after_a_release(what: str, monkeypatch: pytest.MonkeyP
     """Each is used for a release, and empty when the answer is there."""
     remembered = REMEMBERED[what]
     seen: list[int] = []
-    clear = draw.clear_cache
+    clear = exact_release.clear_cache
 
     def watched() -> None:
         seen.append(remembered.cache_info().misses)  # type: ignore[attr-defined]
         clear()
 
-    monkeypatch.setattr(draw, "clear_cache", watched)
+    monkeypatch.setattr(exact_release, "clear_cache", watched)
     rules = POLICY | {"budget": {"epsilon": 30, "delta": 1e-6, "accountant": "basic"}, "data_version": "1"}
     with dpsql.connect(database(), policy=rules, ledger=":memory:") as con:
         for epsilon, sql in enumerate(QUERIES[what], 1):

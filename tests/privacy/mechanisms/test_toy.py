@@ -16,16 +16,17 @@ from entropy import SeededEntropy
 from pydantic import StrictInt
 
 import dpsql
-from dpsql.engine.draw import draw_noise
+from dpsql.engine.exact_release import draw_table, open_exact_release
 from dpsql.engine.intervals.noise_laws import compute_half_width
-from dpsql.engine.pipeline import Query
 from dpsql.engine.replay.reuse import combine_tables, find_coupled_refinement, is_combinable
 from dpsql.engine.replay.stored_release import StoredRelease
+from dpsql.engine.replays import plan_and_match
 from dpsql.errors import InternalError, VerificationError
 from dpsql.ledger import Budget, open_ledger
 from dpsql.planning import verify as verification
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import VectorChange, verify_plan
+from dpsql.policy.request.query import Query
 from dpsql.privacy.accounting import Pure
 from dpsql.privacy.mechanisms import Entropy, Geometric, Mechanism, Sensitivity
 from dpsql.privacy.mechanisms.base import ComponentChanges, ExactText, MechanismRecord
@@ -106,7 +107,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def measured(con: dpsql.Connection, sql: str = "SELECT plan, COUNT(*) FROM visits GROUP BY plan") -> Any:
     """A prepared query whose geometric noise has been replaced by the toy's, with its loss."""
-    part = con.engine.plan_and_match(Query(sql, epsilon=Fraction(2))).single_release
+    part = plan_and_match(con.engine, Query(sql, epsilon=Fraction(2))).single_release
     vectors = []
     for vector in part.plan.vectors:
         assert isinstance(vector.mechanism, Geometric)
@@ -167,7 +168,8 @@ def test_a_new_mechanism_is_charged_its_loss(con: dpsql.Connection) -> None:
 def test_a_release_with_it_is_stored_and_read_back(con: dpsql.Connection) -> None:
     """Keys, cells and noise are the same, and so is the text."""
     part = measured(con)
-    table = draw_noise(con.engine.backend, con.engine.entropy, part)
+    with open_exact_release(con.engine.backend, con.engine.entropy, part) as rows:
+        table = draw_table(rows, con.engine.entropy)
     text = StoredRelease.from_table(table, part.plan.event, "source").to_text()
     read = StoredRelease.parse(text)
     assert read.to_table(part.plan) == table
@@ -178,7 +180,8 @@ def test_a_release_with_it_is_stored_and_read_back(con: dpsql.Connection) -> Non
 def test_releases_are_combined_but_not_refined(con: dpsql.Connection) -> None:
     """Its draws are independent, so that a mean has less noise; it states no coupling."""
     part = measured(con)
-    table = draw_noise(con.engine.backend, con.engine.entropy, part)
+    with open_exact_release(con.engine.backend, con.engine.entropy, part) as rows:
+        table = draw_table(rows, con.engine.entropy)
     assert is_combinable(part.plan)
     mean = combine_tables([table, table]).plan.vectors[0].mechanism
     assert mean.std / mean.subdivisions == pytest.approx(part.plan.vectors[0].mechanism.std / math.sqrt(2))

@@ -1,19 +1,23 @@
-"""A prepared query: all that is decided before anything is charged or any private row is read."""
+"""A query on its way through the stages: `QueryRun`, and each of its releases, `PreparedRelease`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from dpsql.analysis.partitions.assignment import compute_boxes
 from dpsql.analysis.release_analysis import Analysis
 from dpsql.backends.dialect import Dialect
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.engine.expert_choices import ExpertLosses
+from dpsql.engine.lookups import PublicLookups
 from dpsql.engine.released_table import ReleasedTable
 from dpsql.engine.replay.reuse import CoupledRefinement, IndependentTopUp, combine_plans
+from dpsql.errors import Position
+from dpsql.ledger import Entry
 from dpsql.ledger.protocol import TableCharge
 from dpsql.plan import equality
 from dpsql.plan.dependencies import (
@@ -22,7 +26,6 @@ from dpsql.plan.dependencies import (
     Step,
     list_final_releases,
     list_required_subqueries,
-    list_steps,
     substitute_subqueries,
 )
 from dpsql.plan.nodes import OuterQuery, Release, list_released_columns
@@ -39,9 +42,14 @@ from dpsql.policy.request.query import Query, ResolvedQuery
 from dpsql.privacy.accounting.events import Composed, Event
 from dpsql.privacy.accounting.partitions.boxes import Box
 from dpsql.privacy.mechanisms.entropy import Entropy, draw_secret
+from dpsql.results.result import Result
 from dpsql.sql.compile.outer_query import ORDINAL, OriginalTables, ReleasedTables
 from dpsql.sql.compile.scan_conditions import PLACEHOLDER
 from dpsql.sql.compile.statement import ReleaseStatement, can_read_selected, emit_release, emit_sums
+from dpsql.sql.parse.parse import Statement
+
+PENDING: Final[Any] = None
+"""The value of what a later stage fills in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,8 @@ class ReplayedRelease:
 class Refinement:
     """A new release made from an earlier one with more noise; `number` is the earlier one's in the ledger.
 
-    The earlier release is in `table`. It was paid for by `entry`; `paid_event` is what it cost with all that it refined itself.
+    The earlier release is in `table`, and `entry` paid for it. `paid_event` is its cost, together with that of the releases which
+    it refined itself.
     """
 
     number: int
@@ -84,25 +93,30 @@ class Refinement:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRelease:
-    """One release of a query: its statement, the tables that it reads, and its share of the loss.
+    """One release of a query: the tables that it reads, its share of the loss, its plan and its statement.
 
-    `values` are the values of earlier answers in `statement`. `groups` are the rows of groups of public rows, if the engine is not
-    asked for them. `replayed_release` is the stored release that answers it, `refinement` the refinement of a stored one; both are
-    None for a new release. `dialect` is that of the engine which holds the rows. `secret` selects the sampled units while the
-    release is drawn.
+    The statement is emitted once the plan is verified. `values` are the values of earlier answers in `statement`. `groups` are
+    the rows of groups of public rows, if the database does not compute them. `replayed_release` is the stored release that
+    answers it, `refinement` the refinement of a stored one; both are None for a new release. `dialect` is that of the engine
+    which holds the rows. `secret` selects the sampled units while the release is drawn.
     """
 
     release: Release
     tables: tuple[str, ...]
     plan: MeasurementPlan
-    statement: ReleaseStatement
     loss_share: LossShare
+    statement: ReleaseStatement = PENDING
     replayed_release: ReplayedRelease | None = None
     refinement: Refinement | None = None
     values: KnownValues = field(default_factory=dict, hash=False)
     dialect: Dialect = DUCKDB
     groups: PublicGroups = field(default_factory=dict, hash=False)
     secret: str = field(default=PLACEHOLDER, repr=False, compare=False)
+
+    def with_statement(self, groups: PublicGroups) -> PreparedRelease:
+        """Return the release with its statement, in which `groups` of public rows are written as constants."""
+        read = substitute_subqueries(self.plan.analysis, {}, groups)
+        return replace(self, statement=emit_statement(self.plan, read, self.dialect), groups=groups)
 
     @property
     def event(self) -> Event | None:
@@ -267,29 +281,68 @@ def _describe_clamp(clamp: Clamp) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class PreparedQuery:
-    """All that is decided about a query before anything is charged or any private row is read.
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """The purpose of a plan.
 
+    `epsilon` is the loss of a step towards an accuracy; by default it is that of the first step. `separate_keys` is as for
+    `analyze_release`. `is_free` says that nothing will be charged. A loss beyond the whole budget is planned too for a forecast,
+    which shows it as refused.
+    """
+
+    epsilon: Fraction | None = None
+    separate_keys: bool = False
+    is_free: bool = False
+    is_forecast: bool = False
+
+
+@dataclass(frozen=True)
+class QueryRun:
+    """A query on its way through the stages of `dpsql.engine.stages`, each of which fills in a part.
+
+    A run up to the charge is called a prepared query: nothing was charged, and no private row was read. It stays right as long as
+    the policy, the schema and the public tables stay; with `constants`, it belongs to the moment at which it was made.
+
+    `lookups` and `parsed`, the tree of the text, serve the stages up to the charge, and are not kept with a prepared query.
+    `constants` are the values of the time that the statement reads. `matrix_columns` are the places of the columns that are the
+    entries on and above the diagonal of a covariance matrix. `expert_losses` are the losses from which experts are chosen.
     `releases` are in the order in which they are drawn; a query that reads nothing private has none. `outer_sql` post-processes
-    them, over the tables that `post_processing` names. `known_values` are the values of subqueries over stored releases.
-    `earlier_charges` are the charges of earlier steps towards the same target. `constants` are the values of the time that the
-    statement reads. `matrix_columns` are the places of the columns that are the entries on and above the diagonal of a covariance
-    matrix. `expert_losses` are the losses from which experts are chosen.
+    them, over the tables that `post_processing` names. `known_values` are the values of the subqueries that were evaluated.
+    `earlier_charges` are the charges of earlier steps towards the same target. `entries` are those of the charge, and
+    `released_tables` are in the order of `releases`.
     """
 
     query: Query
-    terms: ResolvedQuery
-    explain: bool
-    outer: OuterQuery
-    releases: tuple[PreparedRelease, ...]
-    post_processing: ReleasedTables | OriginalTables
-    outer_sql: str
-    known_values: KnownValues = field(default_factory=dict, hash=False)
-    earlier_charges: tuple[int, ...] = ()
+    options: PlanOptions = PlanOptions()
+    lookups: PublicLookups = field(default=PENDING, compare=False, repr=False)
+    # parse
+    parsed: Statement = field(default=PENDING, compare=False, repr=False)
+    terms: ResolvedQuery = PENDING
+    explain: bool = PENDING
+    # lower
+    outer: OuterQuery = PENDING
+    steps: tuple[Step, ...] = field(default=PENDING, compare=False, repr=False)
+    """The steps that precede the statement, in order of dependency."""
+    sample: Position | None = field(default=None, compare=False, repr=False)
     constants: Mapping[str, str] = field(default_factory=dict, hash=False)
     matrix_columns: tuple[int, ...] = ()
     expert_losses: ExpertLosses | None = None
+    # analyze
+    analyses: Mapping[Release, Analysis] = field(default=PENDING, compare=False, repr=False)
+    # choose; verify adds the statements
+    releases: tuple[PreparedRelease, ...] = PENDING
+    # verify
+    post_processing: ReleasedTables | OriginalTables = PENDING
+    outer_sql: str = PENDING
+    # drivers between verify and charge
+    known_values: KnownValues = field(default_factory=dict, hash=False)
+    earlier_charges: tuple[int, ...] = ()
+    # charge
+    entries: tuple[Entry, ...] = field(default=(), compare=False)
+    # run and release
+    released_tables: tuple[ReleasedTable, ...] = field(default=(), compare=False)
+    # post_process
+    result: Result = field(default=PENDING, compare=False)
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
@@ -297,10 +350,31 @@ class PreparedQuery:
         found = tuple((output.name, str(output.expr.type.value)) for output in self.outer.outputs)
         return found if self.expert_losses is None else self.expert_losses.replace_loss_columns(found)
 
-    @cached_property
-    def steps(self) -> tuple[Step, ...]:
-        """Return the steps that precede the statement, in order of dependency."""
-        return list_steps(self.outer)
+    @property
+    def reads_private_rows(self) -> bool:
+        """Return whether the query has a release; otherwise it reads public tables as they are."""
+        return isinstance(self.post_processing, ReleasedTables)
+
+    def without_planning_inputs(self) -> QueryRun:
+        """Return the prepared query as it may be kept.
+
+        Look-ups belong to the moment of planning, and the tree of the text is large.
+        """
+        return replace(self, lookups=PENDING, parsed=PENDING)
+
+    def with_known_values(self, release: Release) -> QueryRun:
+        """Return the run in which a release's statement has the values of the subqueries that it reads."""
+        return replace(
+            self,
+            releases=tuple(
+                part.with_values(self.known_values) if part.release == release else part
+                for part in self.releases
+            ),
+        )
+
+    def get_release(self, release: Release) -> PreparedRelease:
+        """Return what was prepared for a release of the plan."""
+        return next(part for part in self.releases if part.release == release)
 
     @property
     def single_release(self) -> PreparedRelease:

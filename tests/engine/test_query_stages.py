@@ -1,9 +1,11 @@
-"""The dataflow's order: nothing is charged that was not verified, nothing is read that is not charged for."""
+"""The stages: nothing is charged that was not verified, nothing is read that is not charged, and one module opens exact rows."""
 
 from __future__ import annotations
 
+import ast
 import datetime as dt
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -12,8 +14,9 @@ from worlds import close_all, connected, engine_of, person, prepared, spent, wor
 
 import dpsql
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine import pipeline
-from dpsql.engine.pipeline import Engine, PreparedQuery
+from dpsql.engine import post_processor, replays, stages
+from dpsql.engine.engine import Engine
+from dpsql.engine.query_run import QueryRun
 from dpsql.planning import clamping
 from dpsql.policy.request.query import Query
 from dpsql.privacy.mechanisms import Sensitivity
@@ -43,7 +46,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.mark.parametrize("budget", [{"epsilon": 100}, {"epsilon": 100, "delta": 1e-6}], ids=["pure", "zcdp"])
-def test_a_plan_with_too_little_noise_is_neither_charged_nor_run(
+def test_plan_with_too_little_noise_is_neither_charged_nor_run(
     budget: dict[str, Any], monkeypatch: pytest.MonkeyPatch, read: list[Any]
 ) -> None:
     """Where the planner slips, the second derivation stops the query before any effect, EXPLAIN too."""
@@ -62,18 +65,20 @@ def test_a_plan_with_too_little_noise_is_neither_charged_nor_run(
     assert (spent(connection), words_drawn(connection), read) == (0, 0, [])
 
 
-def test_all_statements_of_a_query_see_one_moment(monkeypatch: pytest.MonkeyPatch, read: list[Any]) -> None:
+def test_all_statements_of_a_query_read_one_snapshot(
+    monkeypatch: pytest.MonkeyPatch, read: list[Any]
+) -> None:
     """What the owner commits between the look-up of public facts and the read is not read."""
     connection = world(person(1, city="Bonn"))
     owner = engine_of(connection).cursor()
-    prepare = Engine.plan_and_match
+    prepare = replays.plan_and_match
 
-    def overtaken(self: Engine, asked: Query) -> PreparedQuery:
-        decided = prepare(self, asked)
+    def overtaken(engine: Engine, asked: Query) -> QueryRun:
+        decided = prepare(engine, asked)
         owner.execute("INSERT INTO regions SELECT 'Bonn', 9 FROM range(500)")
         return decided
 
-    monkeypatch.setattr(Engine, "plan_and_match", overtaken)
+    monkeypatch.setattr(replays, "plan_and_match", overtaken)
     sql = "SELECT COUNT(*) FROM people JOIN regions ON city = name"
     connection.query(sql)
     assert read == [[(1, 1)]]
@@ -116,11 +121,13 @@ UNCHANGED = [
 
 
 @pytest.mark.parametrize("query", UNCHANGED)
-def test_an_engine_would_give_released_rows_unchanged(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_released_rows_equal_those_of_an_engine(
+    query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows that need no post-processing are what an engine makes of them: values, types, scales, intervals."""
     found = []
     for places in (find_unchanged_columns, lambda _: None):
-        monkeypatch.setattr(pipeline, "find_unchanged_columns", places)
+        monkeypatch.setattr(post_processor, "find_unchanged_columns", places)
         made = duckdb.connect()
         made.execute(
             "CREATE TABLE every (id BIGINT, n BIGINT, x DOUBLE, s VARCHAR, b BOOLEAN, d DATE, t TIMESTAMP)"
@@ -151,6 +158,35 @@ def test_an_engine_would_give_released_rows_unchanged(query: str, monkeypatch: p
         "SELECT rank FROM regions",
     ],
 )
-def test_what_changes_released_rows_is_left_to_an_engine(query: str) -> None:
+def test_outer_query_that_changes_rows_is_run_by_an_engine(query: str) -> None:
     """A clause above the boundary, DISTINCT, an expression, an earlier release: more than rows as they are."""
     assert find_unchanged_columns(prepared(world(person(1)), query).outer) is None
+
+
+def test_stages_stand_in_the_order_of_the_module() -> None:
+    """`STAGES` names the functions of the module in the order in which a reader meets them."""
+    names = [stage.__name__ for stage in stages.STAGES]  # type: ignore[attr-defined]
+    assert names == [
+        *("parse", "lower", "analyze", "choose", "verify"),
+        *("charge", "run", "release", "post_process"),
+    ]
+    lines = [stage.__code__.co_firstlineno for stage in stages.STAGES]  # type: ignore[attr-defined]
+    assert lines == sorted(lines)
+
+
+def test_prepared_query_keeps_no_lookups_and_no_tree() -> None:
+    """A plan that is kept does not answer from public rows of another moment."""
+    kept = prepared(world(person(1)), "SELECT COUNT(*) FROM people")
+    assert (kept.lookups, kept.parsed, kept.entries, kept.released_tables) == (None, None, (), ())
+
+
+def test_exact_rows_are_opened_in_one_module() -> None:
+    """`Exact.reveal` is called in `dpsql.engine.release.exact_rows` and nowhere else in the package."""
+    package = Path(dpsql.__file__).parent
+    opening = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in {"reveal", "_Exact__rows"}
+    }
+    assert opening == {"engine/release/exact_rows.py"}
