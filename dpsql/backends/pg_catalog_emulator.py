@@ -85,7 +85,7 @@ class PgCatalogEmulator:
         lock_down(self._connection)
 
     def _create_tables(self) -> None:
-        """Every table of the catalogue, empty."""
+        """Create every table of the catalog, empty."""
         text = (Path(__file__).parent / "postgres_catalogue.txt").read_text(encoding="utf-8")
         for line in text.splitlines():
             if line.startswith("#"):
@@ -101,7 +101,7 @@ class PgCatalogEmulator:
         self._connection.execute("CREATE TABLE pg.shown_types (oid UINTEGER, typname VARCHAR, shown VARCHAR)")
 
     def _add_row(self, place: str, **values: Any) -> None:
-        """A row of a table; what is not given is zero, false or NULL."""
+        """Add a row to a table; columns that are not given are zero, false or NULL."""
         names, marks, given = list[str](), list[str](), list[Any]()
         for column, kind in self._columns[place]:
             names.append(quote_identifier(column))
@@ -216,7 +216,7 @@ class PgCatalogEmulator:
         return 0 if found is None else int(found[0])
 
     def show_activity(self, database: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Replaces what pg_stat_activity shows."""
+        """Replace the rows of pg_stat_activity."""
         self._connection.execute("DELETE FROM pg.pg_stat_activity")
         for row in rows:
             self._add_row("pg.pg_stat_activity", datid=5, datname=database, usesysid=_OWNER, **row)
@@ -224,7 +224,7 @@ class PgCatalogEmulator:
     def answer_statement(
         self, sql: str, seconds: float
     ) -> tuple[list[tuple[str, str]], list[tuple[Any, ...]]]:
-        """The columns, with engine types, and rows of a statement that was written for the twin.
+        """Return the columns, with engine types, and the rows of a statement that was written for the emulator.
 
         Raises QueryRejected for one that it cannot answer, OperationalError for one that takes longer than `seconds`.
         """
@@ -260,7 +260,7 @@ class PgCatalogEmulator:
         return columns, rows
 
     def close(self) -> None:
-        """Closes the twin's engine."""
+        """Close the emulator's engine."""
         self._connection.close()
 
 
@@ -269,7 +269,7 @@ class _AnswerTooLarge(Exception):  # noqa: N818
 
 
 def _fetch_rows(found: duckdb.DuckDBPyConnection, end: float) -> list[tuple[Any, ...]]:
-    """The rows, of which each is made only if those before it are few. Raises _TooMuch for many values or long texts."""
+    """Fetch the rows, each only if those before it are few. Raises _TooMuch for many values or long texts."""
     rows = list[tuple[Any, ...]]()
     cells = characters = 0
     while len(rows) < _MOST_ROWS and (row := found.fetchone()) is not None:

@@ -25,7 +25,7 @@ _CONFIG = {**LOCKED, "memory_limit": "1GB", "threads": 1}
 
 @cache
 def _open_engine(_process: int) -> duckdb.DuckDBPyConnection:
-    """The empty, locked, in-memory database of this process: opening one takes longer than a query here."""
+    """Open the empty, locked, in-memory database of this process: opening one takes longer than a query here."""
     return duckdb.connect(config=_CONFIG)
 
 
@@ -38,30 +38,30 @@ class ScratchDatabase:
         self._types: dict[str, Sequence[str]] = {}
 
     def create_table(self, table: str, columns: Sequence[tuple[str, str]]) -> None:
-        """Makes an empty table; `columns` are names with engine types."""
+        """Create an empty table; `columns` are names with engine types."""
         declared = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in columns)
         self._connection.execute(f"CREATE TEMP TABLE {quote_identifier(table)} ({declared})")
         self._types[table] = [kind for _, kind in columns]
 
     def fill_table(self, table: str, columns: Sequence[Sequence[Value]]) -> None:
-        """Inserts the values, column by column."""
+        """Insert the values, column by column."""
         unnested = ", ".join(f"unnest(CAST(? AS {kind}[]))" for kind in self._types[table])
         self._connection.execute(f"INSERT INTO {quote_identifier(table)} SELECT {unnested}", list(columns))
 
     def create_table_as(self, table: str, sql: str) -> None:
-        """Makes a table of the rows of a query."""
+        """Create a table of the rows of a query."""
         self._run_statement(f"CREATE TEMP TABLE {quote_identifier(table)} AS {sql}")
 
     def delete_rows(self, table: str) -> None:
-        """Deletes the rows of a table."""
+        """Delete the rows of a table."""
         self._connection.execute(f"DELETE FROM {quote_identifier(table)}")
 
     def register_arrays(self, table: str, columns: Mapping[str, NDArray[Any]]) -> None:
-        """Shows arrays as a table, without copying them; they take the place of those shown before."""
+        """Show arrays as a table, without copying them; they replace those shown before."""
         self._connection.register(table, dict(columns))
 
     def run_query(self, sql: str) -> tuple[list[tuple[Any, ...]], list[str]]:
-        """The rows and the engine types of a query over the tables.
+        """Return the rows and the engine types of a query over the tables.
 
         Raises OperationalError where post-processing of released values fails, such as by overflow.
         """
@@ -70,12 +70,12 @@ class ScratchDatabase:
         return cursor.fetchall(), types
 
     def query_arrays(self, sql: str) -> list[NDArray[np.float64]]:
-        """The columns of a query for DOUBLE values, NULL as NaN; raises as `run_query` does."""
+        """Return the columns of a query for DOUBLE values, NULL as NaN; raises as `run_query` does."""
         found = self._run_statement(sql).fetchnumpy()
         return [np.ma.filled(np.ma.asarray(values, np.float64), np.nan) for values in found.values()]
 
     def interrupt(self) -> None:
-        """Stops the query that runs now; for other threads to call."""
+        """Stop the running query, from another thread."""
         self._connection.interrupt()
 
     def _run_statement(self, sql: str) -> duckdb.DuckDBPyConnection:
@@ -96,7 +96,7 @@ class ScratchDatabase:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Throws the tables away."""
+        """Drop the tables."""
         self._connection.close()
 
 
@@ -240,7 +240,7 @@ _CHECK_CONFIG = {**LOCKED, "memory_limit": "100MB", "threads": 1}
 
 @lru_cache(maxsize=1024)
 def find_evaluation_error(expression: str) -> str | None:
-    """Why the engine cannot compute an expression of constants, in its words; None where it can.
+    """Return why the engine cannot compute an expression of constants, in its words; None if it can.
 
     >>> find_evaluation_error("REGEXP_MATCHES('a', 'b')") is None, find_evaluation_error("REGEXP_MATCHES('a', '(')")
     (True, 'missing ): (')
@@ -255,7 +255,7 @@ def find_evaluation_error(expression: str) -> str | None:
 
 
 def evaluate_constant(expression: str) -> Any:
-    """What the engine makes of an expression of constants that cannot fail.
+    """Return the engine's value of an expression of constants that cannot fail.
 
     >>> evaluate_constant("COALESCE(NULL, 2) < 3")
     True
@@ -265,7 +265,7 @@ def evaluate_constant(expression: str) -> Any:
 
 
 def query_constant_rows(query: str) -> list[tuple[Any, ...]]:
-    """The rows of an emitted query over constants. Raises BackendError where they need more than this engine has."""
+    """Return the rows of an emitted query over constants. Raises BackendError if they need more than this engine has."""
     try:
         return _open_check_engine(os.getpid()).cursor().execute(query).fetchall()
     except duckdb.Error:
@@ -274,7 +274,7 @@ def query_constant_rows(query: str) -> list[tuple[Any, ...]]:
 
 @cache
 def _open_check_engine(_process: int) -> duckdb.DuckDBPyConnection:
-    """An empty, locked, in-memory database of this process."""
+    """Open an empty, locked, in-memory database of this process."""
     engine = duckdb.connect(config=_CHECK_CONFIG)
     lock_down(engine)
     return engine

@@ -63,7 +63,7 @@ class SimulationSize:
 def write_simulated_file(
     policy: Policy, size: SimulationSize, path: Path, public: Path | None = None
 ) -> tuple[str, ...]:
-    """Writes a database of simulated rows; returns the tables that are left out.
+    """Write a database of simulated rows; return the tables that are left out.
 
     Raises OperationalError where the file exists or cannot be written, or `public` cannot be read; then no file is left.
     """
@@ -89,7 +89,7 @@ def write_simulated_file(
 def create_simulated_database(
     policy: Policy, size: SimulationSize, public: Path | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """A database in memory of simulated rows, which ends with the connection."""
+    """Create a database in memory of simulated rows, which ends with the connection."""
     connection = duckdb.connect()
     try:
         fill_simulated_tables(connection, policy, size, public)
@@ -103,7 +103,7 @@ def create_simulated_database(
 def open_simulated_database(
     policy: Policy, size: SimulationSize, public: Path | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """An open database in memory of simulated rows."""
+    """Open a database in memory of simulated rows."""
     with create_simulated_database(policy, size, public) as connection:
         yield connection
 
@@ -111,7 +111,7 @@ def open_simulated_database(
 def fill_simulated_tables(
     connection: duckdb.DuckDBPyConnection, policy: Policy, size: SimulationSize, public: Path | None = None
 ) -> tuple[str, ...]:
-    """Makes the tables of a policy, each after those that it refers to; returns those that are left out.
+    """Make the tables of a policy, each after those that it refers to; return those that are left out.
 
     `public` is a database whose public tables are copied. A public table that neither is there nor has declared columns is
     left out: an empty one without its columns stands for it.
@@ -138,7 +138,7 @@ def fill_simulated_tables(
 
 
 def _copy_public_tables(connection: duckdb.DuckDBPyConnection, policy: Policy, public: Path) -> Iterator[str]:
-    """Copies the public tables of a database. A view is none of them: it may read private rows."""
+    """Copy the public tables of a database, without views, which may read private rows."""
     try:
         connection.execute(f"ATTACH {quote_literal(str(public))} AS owners (READ_ONLY)")
     except duckdb.Error:
@@ -159,7 +159,7 @@ def _copy_public_tables(connection: duckdb.DuckDBPyConnection, policy: Policy, p
 
 
 def _sort_by_links(policy: Policy) -> list[str]:
-    """The tables, those that others refer to first."""
+    """Return the tables, those that others refer to first."""
     left = {
         name: {policy.find_table_name(link.table) for link in table.all_links}
         for name, table in policy.tables.items()
@@ -194,7 +194,7 @@ class _RowGenerator:
         return self.size.rows
 
     def emit_source(self) -> str:
-        """Numbered rows, each beside the row that its first link refers to."""
+        """Emit numbered rows, each beside the row that its first link refers to."""
         numbered = f"range({self.count_rows()}) AS made(i)"
         if not self._list_links():
             return numbered
@@ -203,7 +203,7 @@ class _RowGenerator:
         return f"{numbered} JOIN {parent} AS parent ON parent.rowid = {self._emit_parent_choice(there)}"
 
     def iterate_columns(self) -> Iterator[tuple[str, str]]:
-        """Each column with its value as SQL."""
+        """Yield each column with its value as SQL."""
         kinds = get_column_types(self.policy, self.name)
         copied = self._find_copied_columns()
         keys = {normalize_name(key) for key in self._iterate_keys()}
@@ -225,15 +225,15 @@ class _RowGenerator:
         return self.policy.find_table_name(self._select_link().table) or self._select_link().table
 
     def _select_link(self) -> Link:
-        """The link with the most columns: the others follow from the row that it refers to, as far as this has them."""
+        """Return the link with the most columns: the others follow from the row that it refers to, as far as this has them."""
         return max(self._list_links(), key=lambda link: len(link.names))
 
     def _list_links(self) -> list[Link]:
-        """The links to other tables."""
+        """Return the links to other tables."""
         return [link for link in self.table.all_links if self.policy.find_table_name(link.table) != self.name]
 
     def _find_copied_columns(self) -> dict[str, str]:
-        """The columns that are those of the row that is referred to, by folded names, with their names there."""
+        """Return the columns that equal those of the referenced row, by folded names, with their names there."""
         if not self._list_links():
             return {}
         link = self._select_link()
@@ -252,20 +252,20 @@ class _RowGenerator:
         return unit.column if unit.kind == "column" else None
 
     def _iterate_keys(self) -> Iterator[str]:
-        """The columns by which a row of this table is referred to: the first of each key tells it."""
+        """Yield the columns by which a row of this table is referred to: the first of each key tells it."""
         for _, link in self.policy.iterate_links():
             if self.policy.find_table_name(link.table) == self.name:
                 yield link.keys[0]
 
     def _emit_unit_number(self) -> str:
-        """Whose row it is: everybody has one first; of the others some have many."""
+        """Emit the unit of a row: each unit has one row first; some have many of the others."""
         if self.count_rows() <= self.size.units:
             return "i"
         again = _emit_uniform_integer(f"pow({self._emit_uniform_number('whose')}, 2)", self.size.units)
         return f"CASE WHEN i < {self.size.units} THEN i ELSE {again} END"
 
     def _emit_key_number(self, column: str) -> str:
-        """What a row is referred to by; where rows of the table itself refer to each other, several of a unit share it."""
+        """Emit the key by which a row is referred to; if rows of a table refer to each other, several of a unit share it."""
         shared = any(normalize_name(name) == column for link in self.table.all_links for name in link.names)
         return (
             f"{_SHARED} * ({self._emit_unit_number()}) + {_emit_uniform_integer(self._emit_uniform_number(column), _SHARED)}"
@@ -296,7 +296,7 @@ class _RowGenerator:
         return f"CASE WHEN {self._emit_uniform_number(f'{column} is NULL')} >= {_NULLS} THEN {value} END"
 
     def _emit_uniform_number(self, tag: str, more: str = "0") -> str:
-        """A number in [0, 1) of the row and a tag, the same for the same variant."""
+        """Emit a number in [0, 1) of the row and a tag, the same for the same variant."""
         text = quote_literal(f"{normalize_name(self.name)} {normalize_name(tag)}")
         return f"((hash(i, {text}, {self.size.variant}, {more}) >> {64 - _RANDOM_BITS}) / {float(2**_RANDOM_BITS)!r})"
 
@@ -324,12 +324,12 @@ def _emit_value_list(spec: Column) -> str:
 
 
 def _emit_uniform_integer(drawn: str, count: object) -> str:
-    """An integer from 0 to `count` - 1, evenly, from a number in [0, 1)."""
+    """Emit an integer from 0 to `count` - 1, evenly, from a number in [0, 1)."""
     return f"CAST(LEAST(floor({drawn} * {count}), {count} - 1) AS BIGINT)"
 
 
 def _emit_id(kind: str, spec: Column | None, number: str) -> str:
-    """The id of a number from 0, within the column's bounds or domain where it has one."""
+    """Emit the id of a number from 0, within the column's bounds or domain if it has one."""
     if spec is not None and spec.values:
         return f"CAST({_emit_value_list(spec)}[1 + {number} % {len(spec.values)}] AS {kind})"
     first = spec.numeric_bounds[0] if spec is not None and spec.numeric_bounds else 1

@@ -33,7 +33,7 @@ FAULTS = (
     Fault(
         "postgres-sums-wrap",
         "dpsql.backends.postgres.let_bindings:emit_bigint_or_null",
-        'f"CASE WHEN a BETWEEN {MIN} AND {MAX} THEN CAST(a AS BIGINT) END"',
+        'f"CASE WHEN a BETWEEN {MIN_INT64} AND {MAX_INT64} THEN CAST(a AS BIGINT) END"',
         '"CAST(a AS BIGINT)"',
         "a whole number beyond 64 bits ends a query in PostgreSQL",
         f"{_FUNCTIONS}[add]",

@@ -92,7 +92,7 @@ class FileTable:
 
 
 def find_file_tables(path: str | Path) -> dict[str, FileTable]:
-    """The tables that a file or a folder holds, by name; none where it is not one of those.
+    """Return the tables that a file or a folder holds, by name; none if it is not one of those.
 
     A file has one table, of its own name without the ending. In a folder each file is a table, and so is each folder
     with Parquet files below it. Raises OperationalError where two tables have one name.
@@ -135,7 +135,7 @@ def find_file_tables(path: str | Path) -> dict[str, FileTable]:
 
 
 def resolve_file_table(source: str | Path) -> FileTable:
-    """The table in a file, in all Parquet files below a folder, or in the files of a pattern.
+    """Return the table in a file, in all Parquet files below a folder, or in the files of a pattern.
 
     Raises OperationalError where there is none, or files of several formats.
     """
@@ -171,7 +171,7 @@ def resolve_file_table(source: str | Path) -> FileTable:
 def make_file_table(
     connection: duckdb.DuckDBPyConnection, name: str, table: FileTable, types: ColumnTypes
 ) -> None:
-    """Makes a table of files under a name. Raises OperationalError, without the engine's words, where it cannot be read."""
+    """Make a table of files under a name. Raises OperationalError, without the engine's words, if it cannot be read."""
     _read_guarded(
         table,
         lambda: run_interruptibly(
@@ -208,12 +208,12 @@ def _locate_read_failure(table: FileTable, message: str) -> tuple[str, str]:
 
 
 def list_lazy_paths(tables: Mapping[str, FileTable]) -> list[str]:
-    """The files that the engine goes on reading."""
+    """Return the files that the engine goes on reading."""
     return [str(file) for table in tables.values() if table.format.is_read_lazily for file in table.files]
 
 
 def suggest_types(name: str, table: FileTable) -> list[tuple[str, str]]:
-    """The columns of files of texts with the types that some of their rows, or their schema, suggest: for an owner who writes a policy."""
+    """Suggest types for the columns of text files from some of their rows, or their schema: for an owner who writes a policy."""
 
     def describe_columns() -> list[tuple[Any, ...]]:
         if table.format.name == "JSON":
@@ -259,7 +259,7 @@ def count_unread_texts(name: str, table: FileTable, types: ColumnTypes) -> dict[
 def _make_parquet(
     connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], _: ColumnTypes
 ) -> None:
-    """A view on the files: the engine reads of them what a statement needs."""
+    """Make a view on the files, of which the engine reads the parts that a statement needs."""
     parts = any("=" in part for file in files for part in file.parts[:-1])
     options = f"hive_partitioning = {str(parts).lower()}, hive_types_autocast = false, {_HOLDS_NAN}"
     rows = f"read_parquet({_quote_list(map(str, files))}, {options})"
@@ -280,7 +280,7 @@ def _read_parquet_schema(connection: duckdb.DuckDBPyConnection, file: Path) -> t
 def _make_csv(
     connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], types: ColumnTypes
 ) -> None:
-    """A table in memory, with the policy's types. Every line has to have the columns of the first."""
+    """Make a table in memory, with the policy's types. Every line must have the columns of the first."""
     separator, names = _read_csv_header(files[0])
     if any(_read_csv_header(file) != (separator, names) for file in files[1:]):
         raise ValueError("the files have different columns")
@@ -306,7 +306,7 @@ def _build_typed_query(names: Sequence[str], types: ColumnTypes, rows: str) -> s
 def _make_json(
     connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], types: ColumnTypes
 ) -> None:
-    """A table in memory with the columns that the policy declares, as it spells them; without any, as the rows have them."""
+    """Make a table in memory with the columns that the policy declares, as it spells them; without any, as the rows have them."""
     names = [column for column in types if "." not in column] or [
         str(column) for column, *_ in _describe_json_columns(files)
     ]
@@ -335,7 +335,7 @@ def _detect_json_format(file: Path) -> str:
 def _make_sqlite(
     connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], types: ColumnTypes
 ) -> None:
-    """A table in memory, of the file's table of that name."""
+    """Make a table in memory of the file's table of that name."""
     names = sources.list_columns(files[0], name)
     texts = quote_identifier("#rows")
     connection.execute(
@@ -351,7 +351,7 @@ def _make_sqlite(
 def _make_duckdb(
     connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], _: ColumnTypes
 ) -> None:
-    """A table in memory, of the file's table of that name: a view there may read anything."""
+    """Make a table in memory of the file's table of that name: a view there may read anything."""
     connection.execute(f'ATTACH {quote_literal(str(files[0]))} AS "#file" (TYPE duckdb, READ_ONLY)')
     try:
         found = connection.execute(
@@ -369,12 +369,12 @@ def _make_duckdb(
 
 
 def _build_csv_call(files: Sequence[Path], separator: str) -> str:
-    """The call that reads the files, up to its further options."""
+    """Return the call that reads the files, up to its further options."""
     return f"read_csv({_quote_list(map(str, files))}, header = true, delim = {quote_literal(separator)}, quote = '\"', escape = '\"'"
 
 
 def _read_csv_header(file: Path) -> tuple[str, list[str]]:
-    """The separator and the columns of a CSV file, by its first line alone."""
+    """Read the separator and the columns of a CSV file from its first line alone."""
     opened = gzip.open if file.suffix.lower() == ".gz" else open
     with opened(file, "rb") as lines:  # so that no byte after the first line is decoded
         first = lines.readline(1 << 20).decode("utf-8-sig").partition("\r")[0]
@@ -390,7 +390,7 @@ def _read_csv_header(file: Path) -> tuple[str, list[str]]:
 def _make_arrow(
     connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], _: ColumnTypes
 ) -> None:
-    """A table in memory."""
+    """Make a table in memory."""
     try:
         import pyarrow
         import pyarrow.ipc
@@ -446,7 +446,7 @@ def _find_format(file: Path) -> FileFormat | None:
 
 
 def _get_table_name(file: Path) -> str:
-    """The name of the table in a file."""
+    """Return the name of the table in a file."""
     if file.is_dir():
         return file.name
     found = _find_format(file)
@@ -460,7 +460,7 @@ def _format_endings() -> str:
 
 
 def _compute_file_mark(file: Path) -> str:
-    """What changes when a file does; empty where there is none."""
+    """Return a mark that changes when a file does; empty if there is no file."""
     try:
         found = file.stat()
     except OSError:

@@ -111,7 +111,7 @@ to say.
 
 
 def require_unchanged(settings: Mapping[str, str | None]) -> None:
-    """Raises OperationalError for settings with which SQL may mean something else."""
+    """Raise OperationalError for settings that may change the meaning of SQL."""
     if found := find_changed_settings(settings):
         listed = ", ".join(f"{name} = {value}" for name, value in found.items())
         raise OperationalError(
@@ -122,7 +122,7 @@ def require_unchanged(settings: Mapping[str, str | None]) -> None:
 
 
 def find_changed_settings(settings: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Of these settings, those with which SQL may mean something else.
+    """Return those of the settings that may change the meaning of SQL.
 
     >>> find_changed_settings({"integer_division": "true", "threads": "4", "default_order": "ascending"})
     {'integer_division': 'true'}
@@ -143,7 +143,7 @@ def _normalize_value(value: str | None) -> str:
 
 @cache
 def _read_default_settings() -> dict[str, str | None]:
-    """The settings of a new connection."""
+    """Read the settings of a new connection."""
     with duckdb.connect() as plain:
         return dict(plain.execute("SELECT name, value FROM duckdb_settings()").fetchall())
 
@@ -290,7 +290,7 @@ def use_part(processes: int) -> None:
 
 
 def build_locked_config() -> Config:
-    """`LOCKED`, for this process's part of the machine."""
+    """Return `LOCKED`, for this process's part of the machine."""
     if _PARTS[0] == 1:
         return LOCKED
     threads = max(1, (os.cpu_count() or 1) // _PARTS[0])
@@ -325,7 +325,7 @@ class SpillFolder:
         return {"temp_directory": str(self.path), "max_temp_directory_size": self.limit}
 
     def drop_user(self) -> None:
-        """One connection less; the last one removes the folder."""
+        """Count one connection less; the last one removes the folder."""
         with _LOCK:
             self.users -= 1
             if self.users > 0 or self.process != os.getpid():
@@ -339,7 +339,7 @@ _SHARED: dict[str, SpillFolder] = {}
 
 
 def open_spill_folder(parent: str | Path, limit: str | None, database: str | None) -> SpillFolder:
-    """A folder within `parent` for an engine on the file `database`; the same for all its connections in this process.
+    """Return a folder within `parent` for an engine on the file `database`; the same for all its connections in this process.
 
     `limit` is the most that it may hold, as "20GB"; half of what is free now unless stated. Raises OperationalError
     (`temp_directory`) where no folder can be made, ProgrammingError (`temp_limit`) for another text.
@@ -380,7 +380,7 @@ def _make_folder(where: Path, limit: str | None, key: str | None) -> SpillFolder
 
 
 def _remove_stale_folders(where: Path, prefix: str) -> None:
-    """Removes the folders of this machine's processes that are no more."""
+    """Remove the folders of this machine's processes that have ended."""
     for path in where.glob(f"{prefix}*-*"):
         process = path.name.removeprefix(prefix).partition("-")[0]
         if process.isdecimal() and int(process) != os.getpid() and not _is_running(int(process)):

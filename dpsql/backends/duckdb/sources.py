@@ -37,7 +37,7 @@ ZONED = "TIMESTAMP WITH TIME ZONE of a frame"
 
 
 def to_typed_frame(frame: Any) -> tuple[Any, tuple[str, ...]]:
-    """The frame with columns of objects and categories as text, and these columns' names; moments have no zone."""
+    """Return the frame with columns of objects and categories as text, and these columns' names; moments have no zone."""
     frame = _drop_time_zones(frame)
     pandas = sys.modules.get("pandas")  # whoever passes a pandas frame has imported it
     if pandas is None or not isinstance(frame, pandas.DataFrame):
@@ -55,7 +55,7 @@ def to_typed_frame(frame: Any) -> tuple[Any, tuple[str, ...]]:
 
 
 def _drop_time_zones(frame: Any) -> Any:
-    """A table of Arrow or of Polars with moments in UTC for those with a zone, in the same unit, so that none is too great."""
+    """Convert moments with a zone in a table of Arrow or of Polars to UTC, in the same unit, so that none is too great."""
     pyarrow, polars = sys.modules.get("pyarrow"), sys.modules.get("polars")
     if polars is not None and isinstance(frame, polars.DataFrame):
         zoned = any(getattr(dtype, "time_zone", None) is not None for dtype in frame.dtypes)
@@ -117,19 +117,19 @@ _ROWS = 10_000
 
 
 def list_tables(file: Path) -> list[str]:
-    """The names of the file's own tables. Raises sqlite3.Error for a file that is none of SQLite's."""
+    """Return the names of the file's own tables. Raises sqlite3.Error for a file of another program."""
     with closing(_open_file(file)) as connection:
         return [str(name) for (name,) in connection.execute(_TABLES)]
 
 
 def list_columns(file: Path, table: str) -> list[str]:
-    """The columns of a table. Raises LookupError where there is none of that name."""
+    """Return the columns of a table. Raises LookupError if there is none of that name."""
     with closing(_open_file(file)) as connection:
         return _list_columns(connection, table)
 
 
 def describe_columns(file: Path, table: str) -> list[tuple[str, str]]:
-    """The columns of a table with the types that their declarations suggest, which bind no value.
+    """Return the columns of a table with the types that their declarations suggest, which bind no value.
 
     >>> [_suggest_type(kind) for kind in ("INTEGER", "varchar(9)", "Double Precision", "DATETIME", "")]
     ['BIGINT', 'VARCHAR', 'DOUBLE', 'TIMESTAMP', 'VARCHAR']
@@ -144,7 +144,7 @@ def _suggest_type(declared: str) -> str:
 
 
 def iterate_batches(file: Path, table: str) -> Iterator[list[list[str | None]]]:
-    """The rows of a table, some at a time: each column as a list of texts."""
+    """Yield the rows of a table, some at a time: each column as a list of texts."""
     with closing(_open_file(file)) as connection:
         listed = ", ".join(_quote_identifier(name) for name in _list_columns(connection, table))
         cursor = connection.execute(f"SELECT {listed} FROM {_quote_identifier(table)}")
@@ -171,5 +171,5 @@ def _quote_identifier(name: str) -> str:
 
 
 def _decode_sqlite_text(value: Any) -> str | None:
-    """A value as text; of bytes there is none."""
+    """Return a value as text; bytes have none."""
     return None if value is None or isinstance(value, bytes) else str(value)

@@ -190,7 +190,7 @@ _ANY = re.compile(r"= ANY \((?:ARRAY\[(?P<plain>[^\[\]]*)\]|\(ARRAY\[(?P<cast>[^
 
 
 def normalize_condition(text: str) -> str:
-    """The condition, with constants, lists and columns of text as DuckDB writes them.
+    """Return the condition, with constants, lists and columns of text as DuckDB writes them.
 
     >>> normalize_condition("((n >= '-5'::integer) AND (n <= (10)::numeric) AND (day > '2020-01-01'::date))")
     "((n >= -5) AND (n <= 10) AND (day > CAST('2020-01-01' AS DATE)))"
@@ -207,7 +207,7 @@ def normalize_condition(text: str) -> str:
 
 
 def _normalize_constant(found: re.Match[str], texts: list[str]) -> str:
-    """A text with its cast: a number, a day or a moment, or the text itself."""
+    """Return a text without its cast: a number, a day or a moment, or the text itself."""
     inner, kind = texts[int(found["place"])][1:-1], found["type"]
     if re.fullmatch(_NUMBERS, kind) and _NUMBER.fullmatch(inner):
         return inner

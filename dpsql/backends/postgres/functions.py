@@ -57,7 +57,7 @@ _SPACES = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 
 
 
 def _emit_power_of_two(exponent: int) -> str:
-    """A power of two as DOUBLE."""
+    """Emit a power of two as DOUBLE."""
     return emit_constant(2.0**exponent)
 
 
@@ -66,7 +66,7 @@ _NEAR = 0x250
 
 
 def _emit_case_change(function: str, text: str) -> str:
-    """A text with the letters that DuckDB's `lower` or `upper` gives it.
+    """Emit a text with the letters that DuckDB's `lower` or `upper` gives it.
 
     Letters of ASCII are changed under the collation that knows no others. TRANSLATE compares each letter with all that it
     may change, so it is asked for the texts that have one of them, and for the Latin letters where there are no others.
@@ -84,7 +84,7 @@ def _emit_case_change(function: str, text: str) -> str:
 
 
 def _make_ilike_template(end: str) -> Callable[[Call], str | None]:
-    """LIKE of texts without capitals."""
+    """Return the template of LIKE for texts without capitals."""
 
     def build_template(call: Call) -> str | None:
         text, pattern = (_emit_case_change("lower", part) for part in ("{0}", "{1}"))
@@ -108,7 +108,7 @@ _MOST, _LEAST = emit_constant(math.ldexp(1 - 2.0**-50, 1024)), emit_constant(2.0
 
 
 def _emit_sum(symbol: str) -> str:
-    """A sum or difference: it is too large only where both sides are large and of one sign in effect."""
+    """Emit a sum or difference: it is too large only where both sides are large and of one sign in effect."""
     quarter = f"a * {_emit_power_of_two(-2)} {symbol} b * {_emit_power_of_two(-2)}"
     return bind_arguments(
         f"CASE WHEN {_ODD} THEN a {symbol} b "
@@ -140,12 +140,12 @@ _QUOTIENT = bind_arguments(
 
 
 def _define_rounding(real: str) -> Spelling:
-    """Of a DOUBLE; a whole number is what it is."""
+    """Round a DOUBLE; a whole number is returned unchanged."""
     return Spelling(bind_arguments(real, "{0}"), DEFINED, "{0}")
 
 
 def _emit_integer_casts(low: int, high: int) -> Mapping[Type, str]:
-    """A cast rounds half to even: to the least number, which is even, and not to the greatest, which is odd."""
+    """Cast, rounding half to even: to the least number, which is even, and not to the greatest, which is odd."""
     least, most = (
         emit_constant(float(low) if low == MIN_INT64 else low - 0.5),
         emit_constant(min(high + 0.5, 2.0**63)),

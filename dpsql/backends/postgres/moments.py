@@ -48,7 +48,7 @@ def _emit_month_number(moment: str) -> str:
 
 
 def _define_month_addition(times: int) -> Spelling:
-    """Years and months, of which there are as many as keep the month within the calendar."""
+    """Add years and months, as many as keep the month within the calendar."""
     fits = f"CAST(b AS NUMERIC) * {times} + {_emit_month_number('a')} BETWEEN 13 AND {9999 * 12 + 12}"
     body = f"CASE WHEN {fits} THEN a + MAKE_INTERVAL(months => CAST(b * {times} AS INTEGER)) END"
     return Spelling(bind_arguments(body, emit_timestamp(0), "{1}"), WITHIN_CALENDAR)
@@ -72,7 +72,7 @@ def _define_second_addition(seconds: int) -> Spelling:
 
 
 def _define_day_shift(day: str, number: str, sign: str) -> Spelling:
-    """A day and a number of days."""
+    """Add a number of days to a day."""
     fits = f"{sign}CAST(b AS NUMERIC) BETWEEN {_FIRST} - a AND {_LAST} - a"
     return Spelling(
         bind_arguments(f"CASE WHEN {fits} THEN a + {sign}CAST(b AS INTEGER) END", day, number),
@@ -81,13 +81,13 @@ def _define_day_shift(day: str, number: str, sign: str) -> Spelling:
 
 
 def _define_difference(unit: str, seconds: int) -> Spelling:
-    """How often the clock passes the beginning of a unit."""
+    """Count how often the clock passes the beginning of a unit."""
     parts = (f"EXTRACT(EPOCH FROM DATE_TRUNC('{unit}', {emit_timestamp(place)}))" for place in (1, 0))
     return Spelling(f"CAST(DIV({' - '.join(parts)}, {seconds}) AS BIGINT)", WITHIN_CALENDAR)
 
 
 def _define_subsecond_difference(micros: int) -> Spelling:
-    """How many multiples of `micros` microseconds the clock passes from one moment to the other."""
+    """Count how many multiples of `micros` microseconds the clock passes from one moment to the other."""
     parts = (
         f"FLOOR(EXTRACT(EPOCH FROM {emit_timestamp(place)}) * {1_000_000 // micros})" for place in (1, 0)
     )
@@ -95,7 +95,7 @@ def _define_subsecond_difference(micros: int) -> Spelling:
 
 
 def _define_from_microseconds(number: str) -> Spelling:
-    """The moment of microseconds since 1970 within the calendar."""
+    """Convert microseconds since 1970 to a moment within the calendar."""
     low, high = (f"EXTRACT(EPOCH FROM {end}) * 1000000" for end in (_BEGIN, _END))
     days, rest = (f"{part}(a, 86400000000)" for part in ("DIV", "MOD"))
     added = f"MAKE_INTERVAL(days => CAST({days} AS INTEGER), secs => CAST({rest} AS {REAL}) / 1000000)"
@@ -104,7 +104,7 @@ def _define_from_microseconds(number: str) -> Spelling:
 
 
 def _define_full_difference(micros: int) -> Spelling:
-    """How many whole units of time are between two moments."""
+    """Count the whole units of time between two moments."""
     between = f"EXTRACT(EPOCH FROM {emit_timestamp(1)}) - EXTRACT(EPOCH FROM {emit_timestamp(0)})"
     return Spelling(f"CAST(DIV(({between}) * 1000000, {micros}) AS BIGINT)", WITHIN_CALENDAR)
 
@@ -118,7 +118,7 @@ def _define_microsecond_addition(unit: int) -> Spelling:
 
 
 def _define_years_truncation(years: int) -> Spelling:
-    """The first moment of the span of `years` in which a moment lies, as of its decade."""
+    """Find the first moment of the span of `years` in which a moment lies, as of its decade."""
     begun = f"DIV(CAST(EXTRACT(YEAR FROM a) AS NUMERIC), {years}) * {years}"
     body = f"CASE WHEN {begun} >= 1 THEN MAKE_TIMESTAMP(CAST({begun} AS INTEGER), 1, 1, 0, 0, 0) END"
     return Spelling(bind_arguments(body, emit_timestamp(0)), WITHIN_CALENDAR)
@@ -146,7 +146,7 @@ def _emit_padded_field(field: str, digits: int) -> str:
 
 
 def _emit_concatenation(parts: list[str]) -> str:
-    """Texts of one moment, NULL where it is."""
+    """Concatenate texts of one moment, NULL if it is NULL."""
     text = " || ".join(parts or ["''"])
     return f'CASE WHEN {{0}} IS NOT NULL THEN ({text}) COLLATE "C" END'
 

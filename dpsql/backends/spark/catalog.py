@@ -43,7 +43,7 @@ _PADDED = re.compile(r"char\(\d+\)")
 
 
 def parse_engine_type(name: str) -> str:
-    """The engine type of a column, by the name that DESCRIBE has for it.
+    """Return the engine type of a column, by the name that DESCRIBE has for it.
 
     >>> parse_engine_type("bigint"), parse_engine_type("decimal(12,2)"), parse_engine_type("timestamp"), parse_engine_type("char(5)")
     ('BIGINT', 'DECIMAL(12,2)', 'TIMESTAMP WITH TIME ZONE', 'CHAR')
@@ -65,7 +65,7 @@ def _parse_plain_type(name: str) -> str | None:
 
 
 def _parse_nested_type(name: str) -> str | None:
-    """The engine type of an array or a struct, None where a part of it, at any depth, is not read.
+    """Return the engine type of an array or a struct, None if a part of it, at any depth, is not read.
 
     Claim: no part of what is read makes Spark fail for a row.
     Why: Spark may read a struct whole of which a field is asked for, as below EXPLODE. Of moments within one nobody knows in which unit
@@ -84,12 +84,12 @@ def _parse_nested_type(name: str) -> str | None:
 
 
 def _parse_inner_type(name: str) -> str | None:
-    """The engine type of a field or an element, which is no moment."""
+    """Return the engine type of a field or an element, which is no moment."""
     return None if name.startswith("timestamp") else _parse_plain_type(name) or _parse_nested_type(name)
 
 
 def _split_fields(text: str) -> list[str]:
-    """The parts of a text between the commas that are in no brackets."""
+    """Split a text at the commas that are in no brackets."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in "<(") - (letter in ">)")
@@ -131,7 +131,7 @@ class TableDescription:
 
     @classmethod
     def from_rows(cls, rows: Iterable[tuple[str, str]]) -> TableDescription:
-        """The table of which DESCRIBE TABLE EXTENDED gives these names and types."""
+        """Return the table for which DESCRIBE TABLE EXTENDED gives these names and types."""
         columns: list[tuple[str, str]] = []
         details: dict[str, str] = {}
         section: str | None = None
@@ -167,7 +167,7 @@ class TableDescription:
         return self.provider == "parquet" and any(kind.startswith(_MOMENT) for _, kind in self.columns)
 
     def with_masked_timestamps(self, other: frozenset[str] | None) -> TableDescription:
-        """The table in which moments of `other` columns, or of all where None are known, have types that are not read.
+        """Return the table in which moments of `other` columns, or of all if None are known, have types that are not read.
 
         Nor have arrays then: what unnests one names all columns, and Spark has to leave such moments out by itself.
         """
@@ -215,7 +215,7 @@ class ParquetFooters:
         self._known: dict[str, frozenset[str]] = {}
 
     def find_other_timestamp_columns(self, table: str) -> frozenset[str] | None:
-        """The columns of a table of which a file has moments in another unit; None where the files cannot be looked at.
+        """Find the columns of which a file has moments in another unit; None if the files cannot be looked at.
 
         Spark Connect has no way to look at a footer. Raises whatever the session raises.
         """
@@ -228,7 +228,7 @@ class ParquetFooters:
         return frozenset[str]().union(*(self._known[path] for path in paths))
 
     def _read_schema(self, path: str) -> str:
-        """The schema of a file, as Parquet's library writes it out."""
+        """Read the schema of a file, as Parquet's library writes it out."""
         jvm, settings = self._session._jvm, self._session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001  (pyspark has no door to footers)
         place = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(path))
         file = jvm.org.apache.parquet.hadoop.util.HadoopInputFile.fromPath(place, settings)

@@ -63,7 +63,7 @@ _NAMED = "a text of every day of the calendar"
 
 
 def bind_arguments(body: str, *arguments: str) -> str:
-    """A text over `a`, `b` and so on, which are the arguments, each of them computed once: an array of one is mapped.
+    """Emit a text over `a`, `b` and so on, which are the arguments, each of them computed once: an array of one is mapped.
 
     >>> bind_arguments("a + a", "x")
     'GET(TRANSFORM(ARRAY(x), a -> a + a), 0)'
@@ -90,12 +90,12 @@ def _define_total_function(sql: str) -> Spelling:
 
 
 def _define_rounding(real: str) -> Spelling:
-    """Of a DOUBLE; a whole number is what it is."""
+    """Round a DOUBLE; a whole number is returned unchanged."""
     return Spelling(bind_arguments(real, "{0}"), DEFINED, "{0}")
 
 
 def _emit_integer_casts(low: int, high: int) -> Mapping[Type, str]:
-    """A cast rounds half to even."""
+    """Cast, rounding half to even."""
     fits = f"CASE WHEN a BETWEEN {low} AND {high} THEN a END"
     return {
         Type.INTEGER: bind_arguments(fits, "{0}"),
@@ -113,12 +113,12 @@ def _emit_date(place: int) -> str:
 
 
 def _emit_microseconds(moment: str) -> str:
-    """The microseconds since 1970 of a moment, in the time zone of the session, which is UTC."""
+    """Emit the microseconds since 1970 of a moment, in the time zone of the session, which is UTC."""
     return f"UNIX_MICROS(CAST({moment} AS TIMESTAMP))"
 
 
 def _emit_from_microseconds(number: str) -> str:
-    """The moment of microseconds since 1970, of any BIGINT."""
+    """Emit the moment of microseconds since 1970, of any BIGINT."""
     return f"CAST(TIMESTAMP_MICROS({number}) AS TIMESTAMP_NTZ)"
 
 
@@ -126,7 +126,7 @@ _BEGIN, _END = _FIRST_DAY * DAY, (_LAST_DAY + 1) * DAY - 1
 
 
 def _emit_within_calendar(number: str) -> str:
-    """The moment of microseconds within the calendar, NULL beyond."""
+    """Emit the moment of microseconds within the calendar, NULL beyond."""
     return _emit_from_microseconds(
         bind_arguments(f"CASE WHEN a BETWEEN {_BEGIN} AND {_END} THEN a END", number)
     )
@@ -137,7 +137,7 @@ def _define_part(text: str) -> Spelling:
 
 
 def _define_truncation(unit: str) -> Spelling:
-    """DATE_TRUNC is of a moment with a time zone."""
+    """Truncate a moment with a time zone, which DATE_TRUNC takes."""
     return Spelling(
         f"CAST(DATE_TRUNC('{unit}', CAST({_emit_timestamp(0)} AS TIMESTAMP)) AS TIMESTAMP_NTZ)",
         WITHIN_CALENDAR,
@@ -145,13 +145,13 @@ def _define_truncation(unit: str) -> Spelling:
 
 
 def _define_addition(unit: int) -> Spelling:
-    """So many units of microseconds, of which the clock knows no others."""
+    """Add so many units of microseconds, of which the clock knows no others."""
     added = f"TRY_ADD({_emit_microseconds(_emit_timestamp(0))}, TRY_MULTIPLY({{1}}, CAST({unit} AS BIGINT)))"
     return Spelling(_emit_within_calendar(added), WITHIN_CALENDAR)
 
 
 def _define_month_addition(times: int) -> Spelling:
-    """Years and months, of which there are as many as keep the month within the calendar; the time of day stays."""
+    """Add years and months, as many as keep the month within the calendar; the time of day stays."""
     months = bind_arguments(
         f"CASE WHEN a BETWEEN {-120_000 // times} AND {120_000 // times} THEN a END", "{1}"
     )
@@ -161,21 +161,21 @@ def _define_month_addition(times: int) -> Spelling:
 
 
 def _define_day_shift(day: str, number: str, function: str) -> Spelling:
-    """A day and a number of days."""
+    """Add a number of days to a day."""
     moved = f"{function}(CAST(UNIX_DATE({day}) AS BIGINT), {number})"
     fits = bind_arguments(f"CASE WHEN a BETWEEN {_FIRST_DAY} AND {_LAST_DAY} THEN a END", moved)
     return Spelling(f"DATE_FROM_UNIX_DATE(TRY_CAST({fits} AS INT))", WITHIN_CALENDAR)
 
 
 def _emit_units_begun(place: int, unit: int) -> str:
-    """How many units have begun since 1970, below 0 before."""
+    """Emit the number of units that have begun since 1970, below 0 before."""
     return bind_arguments(
         f"(a - PMOD(a, CAST({unit} AS BIGINT))) DIV {unit}", _emit_microseconds(_emit_timestamp(place))
     )
 
 
 def _define_difference(unit: int) -> Spelling:
-    """How often the clock passes the beginning of a unit."""
+    """Count how often the clock passes the beginning of a unit."""
     return Spelling(f"({_emit_units_begun(1, unit)} - {_emit_units_begun(0, unit)})", WITHIN_CALENDAR)
 
 
@@ -184,7 +184,7 @@ def _emit_month_number(place: int) -> str:
 
 
 def _define_full_difference(unit: int) -> Spelling:
-    """How many whole units of microseconds are between two moments."""
+    """Count the whole units of microseconds between two moments."""
     return Spelling(
         f"(({_emit_microseconds(_emit_timestamp(1))} - {_emit_microseconds(_emit_timestamp(0))}) DIV {unit})",
         WITHIN_CALENDAR,
@@ -192,7 +192,7 @@ def _define_full_difference(unit: int) -> Spelling:
 
 
 def _define_years_truncation(years: int) -> Spelling:
-    """The first moment of the span of `years` in which a moment lies, as of its decade."""
+    """Find the first moment of the span of `years` in which a moment lies, as of its decade."""
     begun = bind_arguments(f"NULLIF(YEAR(a) DIV {years} * {years}, 0)", _emit_timestamp(0))
     return Spelling(
         f"CAST(MAKE_DATE({bind_arguments('CAST(a AS INT)', begun)}, 1, 1) AS TIMESTAMP_NTZ)", WITHIN_CALENDAR
@@ -220,7 +220,7 @@ def _emit_padded_field(field: str, digits: int) -> str:
 
 
 def _emit_concatenation(parts: list[str]) -> str:
-    """Texts of one moment, NULL where it is."""
+    """Concatenate texts of one moment, NULL if it is NULL."""
     text = " || ".join(parts or ["''"])
     return f"CASE WHEN {{0}} IS NOT NULL THEN {text} END"
 

@@ -25,7 +25,7 @@ def translate_letters(function: str, text: str) -> str:
 
 
 def _split_pattern(pattern: str, escape: str) -> list[str]:
-    """The parts of a pattern between its %, as Java's regular expressions.
+    """Split a pattern at its %, into regular expressions of Java.
 
     >>> _split_pattern("a%b_!%c", "!")
     ['a', 'b.%c']
@@ -42,7 +42,7 @@ def _split_pattern(pattern: str, escape: str) -> list[str]:
 
 
 def _build_atomic_regex(pattern: str, escape: str) -> str:
-    """LIKE as a regular expression of Java that finds each part at its first place, and never looks for a later one.
+    """Return LIKE as a regular expression of Java that finds each part at its first place, and never looks for a later one.
 
     Claim: it matches the texts that the pattern is LIKE, in time in proportion to the product of both.
     Why: where a later place of a part leads to a match, its first place does, as what follows may have any letters before it.

@@ -96,7 +96,7 @@ def is_remote(session: Any) -> bool:
 
 
 def open_session(database: Any) -> tuple[Any, bool]:
-    """A session in which no other statement runs, and whether its application ends with it.
+    """Open a session in which no other statement runs, and return whether its application ends with it, too.
 
     `database` is a URL, as spark://host:7077 or sc://host:15002, or an owner's session. Raises OperationalError where pyspark
     or Java is missing (`driver_missing`), nothing answers (`no_database`), or the version was not reviewed.
@@ -121,7 +121,7 @@ def open_session(database: Any) -> tuple[Any, bool]:
 
 
 def _open_sibling_session(session: Any) -> Any:
-    """A session of the same application, with its tables, and without its settings and temporary views."""
+    """Open a session of the same application, with its tables, and without its settings and temporary views."""
     if not is_remote(session):
         return _open_reviewed_session(session.newSession)
     builder = session.client._builder  # noqa: SLF001  (Connect has no newSession)
@@ -129,7 +129,7 @@ def _open_sibling_session(session: Any) -> Any:
 
 
 def _open_remote_session(url: str) -> Any:
-    """A session of Spark Connect that is not the process's active one, which may be its owner's.
+    """Open a session of Spark Connect that is not the process's active one, which may be its owner's.
 
     Its client tries again for minutes where nothing answers: that a server is there is seen before.
     """
@@ -142,7 +142,7 @@ def _open_remote_session(url: str) -> Any:
 
 
 def close_session(session: Any, owned: bool) -> None:
-    """Ends what `open_session` gave: the application if it was begun for dpsql, and of Spark Connect the session alone.
+    """End the application if it was begun for dpsql, and of Spark Connect the session alone.
 
     A Connect session's own `stop` would end the server, too, where the same process began it (`remote("local")`). Its client is closed
     for good: the session closes it once more when Python collects it, and in the middle of another session's statement that
@@ -185,7 +185,7 @@ def _require_java() -> None:
 
 
 def _open_reviewed_session(connect: Any) -> Any:
-    """What an opening gives; one clear sentence where it fails."""
+    """Open a session of a reviewed version; one clear sentence if that fails."""
     reason = ""
     try:
         with disable_error_log():
@@ -206,7 +206,7 @@ def _open_reviewed_session(connect: Any) -> Any:
 
 
 def require_version(version: str) -> None:
-    """Refuses a version that was not reviewed."""
+    """Refuse a version that was not reviewed."""
     found = re.match(r"(\d+)\.(\d+)", version)
     oldest, newest = REVIEWED
     if found is None or not oldest <= (int(found[1]), int(found[2])) <= newest:
@@ -218,7 +218,7 @@ def require_version(version: str) -> None:
 
 
 def pin_settings(session: Any) -> None:
-    """Sets all settings that decide over values, takes others back to Spark's defaults, and sets what makes statements quick."""
+    """Set all settings that decide over values, reset others to Spark's defaults, and set those that make statements quick."""
     known = {str(row[0]) for row in session.sql("SET").collect()}
     for name in filter(needs_reset, sorted(known)):
         if session.conf.isModifiable(name):
@@ -229,7 +229,7 @@ def pin_settings(session: Any) -> None:
 
 @contextmanager
 def disable_error_log() -> Iterator[None]:
-    """Within it pyspark writes no error to its log, which would quote the value that it is about."""
+    """Keep pyspark from writing errors to its log, which would quote the value that they are about."""
     from pyspark.logger import PySparkLogger
 
     logger = PySparkLogger.getLogger(_LOG)  # of its own class, with which pyspark writes
