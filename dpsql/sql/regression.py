@@ -1,7 +1,8 @@
 """Linear regressions and covariance matrices as ordinary SQL over COVAR_POP, VAR_POP and AVG.
 
-What is written here is SQL like any user's: plain DuckDB answers it exactly, and dpsql by releases of the moments, which share one
-measurement. So nothing new is proved, charged or stored, and intervals of coefficients are those of arithmetic on released values.
+This module writes ordinary SQL: plain DuckDB answers it exactly, and dpsql by releases of the moments, which share one
+measurement. So nothing new is proved, charged or stored, and intervals of coefficients are those of arithmetic on released
+values.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dpsql.errors import ProgrammingError
 MOST_REGRESSORS = 4
 MOST_COLUMNS = 10
 Columns: TypeAlias = str | Sequence[str] | Mapping[str, str]
-"""SQL expressions: one, several, or by names that they get in the answer."""
+"""SQL expressions: one, several, or several by their names in the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ class RegressionQuery:
 def regression(y: str, x: Columns, source: str, by: Columns = ()) -> RegressionQuery:
     """Return the least-squares coefficients of y on x in each group, the intercept first, over rows in which all have a value.
 
-    NULL where the covariances of x are not positive definite: where one does not vary, two vary alike, or noise makes it seem so.
+    They are NULL if the covariances of x are not positive definite: if a regressor is constant, if two are collinear, or if
+    noise makes it seem so.
     Raises ProgrammingError (`regression`) for no x, more than `MOST_REGRESSORS`, and names that are used twice.
 
     >>> regression("cost", ["age"], "visits").names

@@ -184,7 +184,7 @@ FAULTS = (
         'scalars.build_call(node, "case", scalars.build_call(node, "lt", found, low), low, found)',
         "found",
         "the exponential of a rounded logarithm lies below the interval",
-        "tests/sql/test_geomean.py::test_it_stays_within_the_interval_of_its_argument",
+        "tests/sql/test_geomean.py::test_geomean_stays_within_the_interval_of_its_argument",
     ),
     Fault(
         "filtered-without-a-word-of-it",
@@ -192,7 +192,7 @@ FAULTS = (
         "entry is None or not entry.filters",
         "entry is None",
         "FILTER stands behind what does not take it",
-        "tests/sql/test_aggregate_calls.py::test_it_takes_filter[MODE]",
+        "tests/sql/test_aggregate_calls.py::test_filter_is_accepted_where_the_entry_says_so[MODE]",
     ),
     Fault(
         "rarest-for-most-frequent",
@@ -364,7 +364,7 @@ FAULTS = (
         'which == "high"',
         'which != "high"',
         "the lower end of an interval is above the upper one",
-        "tests/sql/test_interval_ends.py::test_above_a_subquery_they_are_the_same",
+        "tests/sql/test_interval_ends.py::test_ends_are_the_same_above_a_subquery",
     ),
     Fault(
         "remainders-kept",
@@ -388,7 +388,7 @@ FAULTS = (
         'build_call("date_diff", exp.Literal.string(unit), node.expression, node.this)',
         'build_call("date_diff", exp.Literal.string(unit), node.this, node.expression)',
         "the days between two dates have the wrong sign",
-        "tests/sql/test_dialects.py::test_it_answers_what_the_manual_says[spark: Days between]",
+        "tests/sql/test_dialects.py::test_results_are_those_of_the_manual[spark: Days between]",
     ),
     Fault(
         "joins-without-limit",
@@ -404,6 +404,6 @@ FAULTS = (
         "simulate_intervals(plan, table, of, rows, confidence)",
         "simulate_intervals(plan, table, of, rows, 0.5)",
         "ends of ratios in SQL hold half of the time",
-        "tests/sql/test_interval_ends.py::test_what_is_computed_of_a_row_has_the_ends_of_the_result",
+        "tests/sql/test_interval_ends.py::test_expressions_over_a_row_have_the_ends_of_the_result",
     ),
 )

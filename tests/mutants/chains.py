@@ -192,7 +192,7 @@ FAULTS = (
         "[part for part in compared if is_link_key_pair(*part.arguments)]",
         "[]",
         "(NULL, x) NOT IN (…) is true where others have rows",
-        "tests/sql/test_declared_links.py::test_what_no_link_declares_is_refused",
+        "tests/sql/test_declared_links.py::test_joins_without_a_declared_link_are_refused",
     ),
     Fault(
         "conditions-of-another-table",

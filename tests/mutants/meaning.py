@@ -94,7 +94,7 @@ FAULTS = (
         "finer = list_finer_keys(keys, relation)",
         "finer = ()",
         "groups by a key of one person each are hidden, and what is computed of them is of nothing",
-        f"{_FINER}::test_groups_of_a_declared_key_are_sqls",
+        f"{_FINER}::test_groups_of_a_declared_key_are_those_of_duckdb",
     ),
     Fault(
         "a-declared-key-believed",
@@ -102,7 +102,7 @@ FAULTS = (
         "[len(items) + 1] if units else []",
         "[]",
         "rows of several units are one group where a declaration is false",
-        f"{_FINER}::test_one_unit_moves_groups_of_its_own_alone",
+        f"{_FINER}::test_one_unit_changes_only_its_own_groups",
     ),
     Fault(
         "part-of-a-key-for-the-whole",
@@ -110,7 +110,7 @@ FAULTS = (
         "found >= set(key[2])",
         "found & set(key[2])",
         "rows of several units that share a part of a declared key are groups of each",
-        f"{_FINER}::test_a_part_of_a_declared_key_is_none",
+        f"{_FINER}::test_function_of_a_declared_key_is_not_a_key",
     ),
     Fault(
         "hidden-groups-computed",
@@ -119,7 +119,7 @@ FAULTS = (
     need.refuse()""",
         "pass",
         "what is computed of all groups is computed of the few that are shown",
-        f"{_FINER}::test_what_is_computed_of_hidden_groups_is_refused",
+        f"{_FINER}::test_computing_over_hidden_groups_is_refused",
     ),
     Fault(
         "a-key-and-a-column-taken-for-the-key",
@@ -127,7 +127,7 @@ FAULTS = (
         "return find_injective_column(read[0]) if len(read) == 1 else None",
         "return find_injective_column(read[0]) if read else None",
         "groups of a + b, which units share, are formed within units",
-        f"{_FINER}::test_a_key_of_several_columns_is_no_declared_one",
+        f"{_FINER}::test_part_of_a_compound_key_identifies_no_unit",
     ),
     Fault(
         "an-id-and-a-column-taken-for-the-id",
@@ -135,7 +135,7 @@ FAULTS = (
         "return find_injective_identity(read[0], relation) if len(read) == 1 else None",
         "return find_injective_identity(read[0], relation) if read else None",
         "groups of id + a, which units share, are taken for one unit's each",
-        f"{_FINER}::test_a_key_of_several_columns_is_no_declared_one",
+        f"{_FINER}::test_part_of_a_compound_key_identifies_no_unit",
     ),
     Fault(
         "rows-without-a-partner-within-units",
@@ -167,7 +167,7 @@ FAULTS = (
         "return expr.function.name in _AS_FINE and any(map(is_fine_grained, expr.arguments))",
         "return False",
         "what is computed of all groups of a + b is computed of the few that are shown",
-        f"{_FINER}::test_what_is_computed_of_hidden_groups_is_refused",
+        f"{_FINER}::test_computing_over_hidden_groups_is_refused",
     ),
     Fault(
         "a-set-across-units-taken-for-one-within",
@@ -392,7 +392,7 @@ FAULTS = (
         "condition[0] == counted[0]",
         "True",
         "a sum is NULL where a count under another condition is zero",
-        "tests/sql/test_phrases.py::test_it_is_duckdbs[12 another FILTER]",
+        "tests/sql/test_phrases.py::test_rows_are_those_of_duckdb[12 another FILTER]",
     ),
     Fault(
         "filtered-sums-of-nobody-are-numbers",
@@ -400,7 +400,7 @@ FAULTS = (
         "counted is not None",
         "counted is None",
         "a sum under a condition is a number beside a count of nobody under it",
-        "tests/sql/test_phrases.py::test_it_is_duckdbs[12 nobody by FILTER]",
+        "tests/sql/test_phrases.py::test_rows_are_those_of_duckdb[12 nobody by FILTER]",
     ),
     Fault(
         "small-groups-leave-sums",

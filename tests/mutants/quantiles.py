@@ -107,7 +107,7 @@ FAULTS = (
         "sum((rank, end) not in PUBLIC for _, rank, end in asked)",
         "sum(not end for _, rank, end in asked)",
         "ends of values in order are chosen and not charged",
-        "tests/sql/test_interval_ends.py::test_ends_of_values_in_order_are_chosen_beside_them",
+        "tests/sql/test_interval_ends.py::test_ends_of_quantiles_are_selected_with_them",
     ),
     Fault(
         "keys-that-no-row-can-have",
@@ -147,7 +147,7 @@ FAULTS = (
         "_BITS = 80",
         "_BITS = 30",
         "a unit's sum of one value is not that value",
-        "tests/sql/test_own_numbers.py::test_numbers_of_one_unit_are_duckdbs",
+        "tests/sql/test_own_numbers.py::test_numbers_of_one_unit_are_those_of_duckdb",
     ),
     Fault(
         "decimals-cast-like-doubles",
@@ -155,7 +155,7 @@ FAULTS = (
         "return expr.facts.scale if stored is None else stored[1]",
         "return expr.facts.scale",
         "halves of decimals go to the even number",
-        "tests/sql/test_own_numbers.py::test_numbers_of_one_unit_are_duckdbs",
+        "tests/sql/test_own_numbers.py::test_numbers_of_one_unit_are_those_of_duckdb",
     ),
     Fault(
         "decimals-rounded-like-doubles",
@@ -179,7 +179,7 @@ FAULTS = (
         "name in _COMPARES",
         "False",
         "0.1 * 3 is more than 0.3",
-        "tests/sql/test_decimals.py::test_it_is_duckdbs[SELECT COUNT(*) FROM t WHERE e * 3 <= 0.3]",
+        "tests/sql/test_decimals.py::test_values_are_those_of_duckdb[SELECT COUNT(*) FROM t WHERE e * 3 <= 0.3]",
     ),
     Fault(
         "computed-decimals-grouped-as-doubles",
@@ -187,7 +187,7 @@ FAULTS = (
         "expr = round_to_decimal(self.scope.scalars.lower(target))",
         "expr = self.scope.scalars.lower(target)",
         "a key is not found again among the groups",
-        "tests/sql/test_decimals.py::test_it_is_duckdbs[SELECT e * 3 + e AS k, COUNT(*) FROM t GROUP BY e * 3 + e]",
+        "tests/sql/test_decimals.py::test_values_are_those_of_duckdb[SELECT e * 3 + e AS k, COUNT(*) FROM t GROUP BY e * 3 + e]",
     ),
     Fault(
         "derived-columns-forget-that-they-are-inexact",
@@ -195,7 +195,7 @@ FAULTS = (
         "is_inexact(expr)",
         "False",
         "0.1 + 0.2 of a derived table is more than 0.3",
-        "tests/sql/test_decimals.py::test_it_is_duckdbs[SELECT COUNT(*) FROM (SELECT e + 0.2 AS k FROM t) WHERE k > 0.3]",
+        "tests/sql/test_decimals.py::test_values_are_those_of_duckdb[SELECT COUNT(*) FROM (SELECT e + 0.2 AS k FROM t) WHERE k > 0.3]",
     ),
     Fault(
         "answers-forget-decimals",
@@ -203,7 +203,7 @@ FAULTS = (
         "digits is None or not isinstance(value, (int, float))",
         "True",
         "a sum of decimals is answered as a DOUBLE",
-        "tests/sql/test_decimals.py::test_every_face_shows_decimals",
+        "tests/sql/test_decimals.py::test_every_interface_shows_decimals",
     ),
     Fault(
         "units-sums-of-decimals-on-a-binary-lattice",
@@ -211,7 +211,7 @@ FAULTS = (
         "None if decimal is None else decimal[1]",
         "None",
         "a unit's sum of four times 0.3 is not 1.2",
-        "tests/sql/test_decimals.py::test_it_is_duckdbs"
+        "tests/sql/test_decimals.py::test_values_are_those_of_duckdb"
         "[SELECT COUNT(*) FROM (SELECT id, SUM(e) AS s FROM t GROUP BY id) WHERE s = 1.2]",
     ),
     Fault(
@@ -244,7 +244,7 @@ FAULTS = (
         'return over.add_exact_aggregate(node, "sum", over.lower_argument(build_one_or_zero(over.source, node)))',
         'return over.add_exact_aggregate(node, "count", over.lower_argument(build_one_or_zero(over.source, node)))',
         "COUNT_IF counts rows in which its condition is false",
-        "tests/sql/test_own_numbers.py::test_numbers_of_one_unit_are_duckdbs",
+        "tests/sql/test_own_numbers.py::test_numbers_of_one_unit_are_those_of_duckdb",
     ),
     Fault(
         "logarithms-of-less-than-zero",
@@ -268,7 +268,7 @@ FAULTS = (
         "is_widened(argument)",
         "False",
         "arithmetic of integers without bounds is read as DOUBLE, and 2 becomes '2.0'",
-        "tests/sql/test_own_numbers.py::test_numbers_of_one_unit_are_duckdbs",
+        "tests/sql/test_own_numbers.py::test_numbers_of_one_unit_are_those_of_duckdb",
     ),
     Fault(
         "points-that-are-no-public-values",
@@ -308,6 +308,6 @@ FAULTS = (
         "point + self.interval_end",
         "point",
         "the interval of a median leaves out the median, which is between two points of the lattice",
-        "tests/sql/test_interval_ends.py::test_an_interval_of_a_value_in_order_holds_what_the_lattice_does_not",
+        "tests/sql/test_interval_ends.py::test_interval_of_a_quantile_covers_values_between_lattice_points",
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_FLOATS = "tests/sql/test_floats.py::test_it_is_duckdbs"
+_FLOATS = "tests/sql/test_floats.py::test_values_are_those_of_duckdb"
 
 _TYPES = "tests/properties/test_physical_types.py"
 _ELEMENTS = "tests/properties/test_elements.py"
@@ -56,7 +56,7 @@ FAULTS = (
         "power and abs(digits) < 2**24 and end.denominator <= 2**126 and abs(end) < 2**127",
         "True",
         "a value that is rounded to FLOAT leaves its interval",
-        "tests/sql/test_floats.py::test_an_interval_holds_what_is_rounded",
+        "tests/sql/test_floats.py::test_interval_holds_the_rounded_value",
     ),
     Fault(
         "names-of-two-meanings-pass",
@@ -196,7 +196,7 @@ FAULTS = (
         "names.insert(0, name)",
         "names.append(name)",
         "s['z']['n'] is s.n.z",
-        "tests/sql/test_column_types.py::test_it_is_duckdbs[SELECT s['city'] AS k, SUM(s['z']['n']) FROM t GROUP BY k]",
+        "tests/sql/test_column_types.py::test_values_are_those_of_duckdb[SELECT s['city'] AS k, SUM(s['z']['n']) FROM t GROUP BY k]",
     ),
     Fault(
         "any-prefix-is-a-struct",
@@ -204,7 +204,7 @@ FAULTS = (
         'normalize_name(column).startswith(f"{normalize_name(struct)}.")',
         "True",
         "s.y.n is told as a field of s.y, which is none",
-        "tests/sql/test_column_types.py::test_a_field_that_is_not_there_is_told_of_the_struct[s.y.n-s has no field y.n]",
+        "tests/sql/test_column_types.py::test_unknown_field_names_the_struct[s.y.n-s has no field y.n]",
     ),
     Fault(
         "elements-have-the-name-inside",
@@ -212,7 +212,7 @@ FAULTS = (
         "self.get_column_name(column)",
         "column.name",
         "a hint names the column #l, which no query can",
-        "tests/sql/test_column_types.py::test_what_is_refused_has_a_rewrite[a name that is no element's]",
+        "tests/sql/test_column_types.py::test_refused_forms_have_an_accepted_rewrite[a name that is no element's]",
     ),
     Fault(
         "lateral-forgets-its-name",
@@ -220,7 +220,7 @@ FAULTS = (
         "None if alias is None else alias.copy()",
         "None",
         "the columns of a derived table for LATERAL are not found",
-        "tests/sql/test_column_types.py::test_it_is_duckdbs"
+        "tests/sql/test_column_types.py::test_values_are_those_of_duckdb"
         "[SELECT SUM(v.f) FROM people p JOIN LATERAL (SELECT id, f FROM t) v ON v.id = p.id]",
     ),
     Fault(
@@ -229,7 +229,7 @@ FAULTS = (
         "build_decimal_text(built.arguments[0])",
         "None",
         "the text of 0.50 is 0.5",
-        "tests/sql/test_decimals.py::test_it_is_duckdbs[SELECT COUNT(*) FROM t WHERE CAST(d AS VARCHAR) LIKE '%.50']",
+        "tests/sql/test_decimals.py::test_values_are_those_of_duckdb[SELECT COUNT(*) FROM t WHERE CAST(d AS VARCHAR) LIKE '%.50']",
     ),
     Fault(
         "remainders-of-decimals-are-of-doubles",
@@ -237,7 +237,7 @@ FAULTS = (
         "name == 'remainder'",
         "False",
         "0.3 % 0.1 is not 0",
-        "tests/sql/test_decimals.py::test_it_is_duckdbs[SELECT COUNT(*) FROM t WHERE d % 0.1 = 0 AND (e * 3) % 0.2 = 0.1]",
+        "tests/sql/test_decimals.py::test_values_are_those_of_duckdb[SELECT COUNT(*) FROM t WHERE d % 0.1 = 0 AND (e * 3) % 0.2 = 0.1]",
     ),
     Fault(
         "aliases-come-before-columns",
@@ -245,7 +245,7 @@ FAULTS = (
         "name not in self.aliases or self.list_column_owners(name, None)",
         "name not in self.aliases",
         "WHERE filters by another value than SQL would",
-        "tests/sql/test_phrases.py::test_it_is_duckdbs[10 a column comes before an alias]",
+        "tests/sql/test_phrases.py::test_rows_are_those_of_duckdb[10 a column comes before an alias]",
     ),
     Fault(
         "aliases-of-where-are-forgotten",
@@ -253,6 +253,6 @@ FAULTS = (
         "collect_aliased_items(select)",
         "{}",
         "the name of a SELECT item is no name in WHERE",
-        "tests/sql/test_phrases.py::test_it_is_duckdbs[10 an alias in WHERE]",
+        "tests/sql/test_phrases.py::test_rows_are_those_of_duckdb[10 an alias in WHERE]",
     ),
 )

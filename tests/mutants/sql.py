@@ -19,7 +19,7 @@ FAULTS = (
         "isinstance(found, Literal) and not found.value",
         "isinstance(found, Literal)",
         "a query of rows under WHERE 1=1 is answered as if it had none",
-        "tests/sql/test_no_rows.py::test_what_is_refused_of_rows_is_refused_of_none",
+        "tests/sql/test_no_rows.py::test_refusals_hold_for_queries_without_rows",
     ),
     Fault(
         "columns-are-read",
@@ -51,7 +51,7 @@ FAULTS = (
         "not grouped or any(isinstance(relation, Scan) for relation in private)",
         "not grouped",
         "* of a private table leaves out the columns that nobody has declared",
-        "tests/sql/test_pivots.py::test_all_other_columns_of_a_private_table_are_no_groups",
+        "tests/sql/test_pivots.py::test_grouping_a_private_table_by_all_other_columns_is_refused",
     ),
     Fault(
         "unpivoted-names-as-written",
@@ -59,7 +59,7 @@ FAULTS = (
         "isinstance(column, Column) and normalize_name(column.name) == normalize_name(text)",
         "False",
         "names that UNPIVOT makes are as the query spells them, where DuckDB's are as the table does",
-        "tests/sql/test_pivots.py::test_it_is_duckdbs",
+        "tests/sql/test_pivots.py::test_rows_are_those_of_duckdb",
     ),
     Fault(
         "windows-before-having",
@@ -107,7 +107,7 @@ FAULTS = (
         "(value.this if type(value) in _NAMED else value).copy()",
         "key.copy()",
         "each column of PIVOT is of all rows",
-        "tests/sql/test_pivots.py::test_it_is_duckdbs[PIVOT {} ON k IN ('a', 'b') USING SUM(x) GROUP BY g-private]",
+        "tests/sql/test_pivots.py::test_rows_are_those_of_duckdb[PIVOT {} ON k IN ('a', 'b') USING SUM(x) GROUP BY g-private]",
     ),
     Fault(
         "unpivot-with-null",
@@ -115,7 +115,7 @@ FAULTS = (
         "not nulls",
         "nulls",
         "UNPIVOT makes rows of NULL, and with INCLUDE NULLS it does not",
-        "tests/sql/test_pivots.py::test_it_is_duckdbs[SELECT name, COUNT(*) AS n FROM (UNPIVOT {} ON x, y) GROUP BY name-public]",
+        "tests/sql/test_pivots.py::test_rows_are_those_of_duckdb[SELECT name, COUNT(*) AS n FROM (UNPIVOT {} ON x, y) GROUP BY name-public]",
     ),
     Fault(
         "pivot-swallows-a-join",
@@ -225,7 +225,7 @@ FAULTS = (
         "groups.group_by.add_items(keys, items)",
         "groups.group_by.add_items(every, items)",
         "each set has the groups of all of them, at a price for few",
-        "tests/sql/test_grouping_sets.py::test_sets_are_what_their_union_is",
+        "tests/sql/test_grouping_sets.py::test_grouping_sets_are_the_union_of_their_queries",
     ),
     Fault(
         "unknown-clause-passes",
@@ -257,7 +257,7 @@ FAULTS = (
         "any(map(has_window, exprs))",
         "all(map(has_window, exprs)) and exprs is None",
         "a plan may look at the rows of several units below the boundary",
-        "tests/sql/test_boundary.py::test_no_window_stands_below_the_boundary",
+        "tests/sql/test_boundary.py::test_windows_below_the_release_boundary_are_refused",
     ),
     Fault(
         "spread-of-a-unit-without-bounds",
@@ -265,7 +265,7 @@ FAULTS = (
         "found if bounds is None else formula.limit_to_interval(found, *bounds)",
         "found",
         "a sample's variance within a unit has no bounds, so it cannot be added up",
-        "tests/sql/test_spread_of_groups.py::test_of_a_unit_s_rows",
+        "tests/sql/test_spread_of_groups.py::test_spread_over_a_unit_s_rows",
     ),
     Fault(
         "windows-of-each-set",
@@ -281,7 +281,7 @@ FAULTS = (
         "window.function in _CHOSEN and not by_rows and not whole",
         "window.function in _CHOSEN and node is None",
         "which of several rows that are equal in order is shown, storage says",
-        "tests/sql/test_unit_windows.py::test_what_sets_units_beside_each_other_is_refused",
+        "tests/sql/test_unit_windows.py::test_windows_over_several_units_are_refused",
     ),
     Fault(
         "windows-across-units",
@@ -301,7 +301,7 @@ FAULTS = (
         "window.frame is not None and OVER[window.function].depends_on_frame",
         "window.frame is not None",
         "RANK with a frame of ROWS tells rows apart that are equal in order",
-        "tests/sql/test_unit_windows.py::test_functions_in_frames_are_duckdb_s[ROWS BETWEEN 2 PRECEDING AND CURRENT ROW]",
+        "tests/sql/test_unit_windows.py::test_functions_in_frames_are_those_of_duckdb[ROWS BETWEEN 2 PRECEDING AND CURRENT ROW]",
     ),
     Fault(
         "ties-broken-by-storage",
@@ -309,7 +309,7 @@ FAULTS = (
         "by_place or kind is FrameKind.ROWS",
         "kind is FrameKind.ROWS",
         "among rows that are equal in order, the place where they are stored decides",
-        "tests/sql/test_unit_windows.py::test_where_rows_are_stored_decides_nothing",
+        "tests/sql/test_unit_windows.py::test_storage_order_has_no_influence",
     ),
     Fault(
         "frames-of-rows-broken-by-storage",
@@ -317,7 +317,7 @@ FAULTS = (
         "by_place or kind is FrameKind.ROWS",
         "by_place",
         "which of several equal rows a frame begins with, storage says",
-        "tests/sql/test_unit_windows.py::test_where_rows_are_stored_decides_nothing",
+        "tests/sql/test_unit_windows.py::test_storage_order_has_no_influence",
     ),
     Fault(
         "ties-of-two-zeros",
@@ -325,7 +325,7 @@ FAULTS = (
         "map(group_keys.emit_canonical_value, source.items)",
         "map(emit_expression, source.items)",
         "0.0 and -0.0 are equal in order, and differ in what follows",
-        "tests/sql/test_unit_windows.py::test_where_rows_are_stored_decides_nothing",
+        "tests/sql/test_unit_windows.py::test_storage_order_has_no_influence",
     ),
     Fault(
         "numbers-of-one-partition",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from .fault import Fault
 
 _A24 = "tests/attacks/test_a24_released_keys.py"
-_APART = "tests/sql/test_units.py::test_people_whose_ids_are_read_alike_stay_apart"
-_CHANCE = "tests/sql/test_units.py::test_ids_of_different_things_identify_nobody"
+_APART = "tests/sql/test_units.py::test_units_with_similar_ids_stay_distinct"
+_CHANCE = "tests/sql/test_units.py::test_ids_of_different_tables_do_not_match"
 _LINKS = "tests/sql/test_declared_links.py"
 _ONCE = "tests/sql/test_distinct_rows.py"
-_MIXED = "tests/sql/test_boundary.py::test_what_mixes_rows_of_units_is_refused"
+_MIXED = "tests/sql/test_boundary.py::test_mixing_rows_of_units_is_refused"
 _SMALL = "tests/attacks/test_a21_small_groups.py"
 
 FAULTS = (
@@ -89,7 +89,7 @@ FAULTS = (
         "found == set(keys)",
         "bool(found)",
         "rows are joined on one of the columns of a key, which many units share",
-        f"{_LINKS}::test_what_no_link_declares_is_refused",
+        f"{_LINKS}::test_joins_without_a_declared_link_are_refused",
     ),
     Fault(
         "a-link-of-two-rows",
@@ -97,7 +97,7 @@ FAULTS = (
         "(ours.source, theirs.source, table, keys)",
         "('', theirs.source, table, keys)",
         "the columns of a key are taken from two rows",
-        f"{_LINKS}::test_what_no_link_declares_is_refused",
+        f"{_LINKS}::test_joins_without_a_declared_link_are_refused",
     ),
     Fault(
         "a-link-of-two-rows-of-a-derived-table",
@@ -105,7 +105,7 @@ FAULTS = (
         "sum(map(is_private, iterate_sources(relation))) == 1",
         "sum(map(is_private, iterate_sources(relation))) >= 1",
         "the columns of a key are taken from two rows that a derived table has joined",
-        f"{_LINKS}::test_what_no_link_declares_is_refused",
+        f"{_LINKS}::test_joins_without_a_declared_link_are_refused",
     ),
     Fault(
         "parts-of-a-link-of-two-rows",
@@ -113,7 +113,7 @@ FAULTS = (
         "alone or len(part[1]) == 1",
         "alone or len(part[1]) > 0",
         "the columns of a key are taken from two rows that a derived table has joined",
-        f"{_LINKS}::test_what_no_link_declares_is_refused",
+        f"{_LINKS}::test_joins_without_a_declared_link_are_refused",
     ),
     Fault(
         "a-link-proves-the-unit",
@@ -121,7 +121,7 @@ FAULTS = (
         "return right, False",
         "return right, covers_declared_link(on)",
         "units are not compared where a declared link is, so that a false declaration joins people",
-        f"{_LINKS}::test_a_false_declaration_joins_nobody_to_others",
+        f"{_LINKS}::test_false_declaration_joins_no_rows_of_different_units",
     ),
     Fault(
         "a-unit-found-by-a-part-of-its-link",
@@ -193,7 +193,7 @@ FAULTS = (
         "context.distinct_nodes and _has_distinct_rows(outer, set())",
         "context.distinct_nodes and outer is None",
         "rows that are to be one are as many as units have them",
-        f"{_ONCE}::test_what_does_not_count_distinct_rows_is_refused",
+        f"{_ONCE}::test_uses_other_than_counts_are_refused",
     ),
     Fault(
         "distinct-rows-added-up",
@@ -201,7 +201,7 @@ FAULTS = (
         'source is not None and (function != "count_distinct" or has_side_comparison(source))',
         "source is not None and node is None",
         "a value is added up as often as units have it",
-        f"{_ONCE}::test_what_does_not_count_distinct_rows_is_refused",
+        f"{_ONCE}::test_uses_other_than_counts_are_refused",
     ),
     Fault(
         "values-of-several-sides-counted-as-of-one",
@@ -217,7 +217,7 @@ FAULTS = (
         "[column.type for column in side.columns] == [column.type for column in whole.columns]",
         "len(side.columns) == len(whole.columns)",
         "sides that are compared as whole numbers are compared as real ones",
-        f"{_ONCE}::test_what_does_not_count_distinct_rows_is_refused",
+        f"{_ONCE}::test_uses_other_than_counts_are_refused",
     ),
     Fault(
         "outer-values-more-than-once",
@@ -289,7 +289,7 @@ FAULTS = (
         "Type.DOUBLE",
         "Type.INTEGER",
         "floats are added up in the order of the rows",
-        "tests/sql/test_boundary.py::test_real_numbers_of_a_unit_are_added_up_within_bounds",
+        "tests/sql/test_boundary.py::test_sums_of_doubles_within_a_unit_need_bounds",
     ),
     Fault(
         "scalar-of-many-rows",

@@ -76,7 +76,7 @@ def test_examples_are_refused(connection: Connection, entry: AggregateCall) -> N
 
 
 @entries
-def test_names_are_its_own(entry: AggregateCall) -> None:
+def test_names_belong_to_one_aggregate(entry: AggregateCall) -> None:
     """The parser reads each name as a node of the entry, and no two entries share a name."""
     for form in entry.forms:
         for name in form.names:
@@ -91,7 +91,7 @@ def test_names_are_its_own(entry: AggregateCall) -> None:
 
 @entries
 @pytest.mark.parametrize("place", AggregateContext, ids=lambda place: place.value)
-def test_it_stands_in_its_places(
+def test_aggregates_are_accepted_in_their_contexts_only(
     connection: Connection, entry: AggregateCall, place: AggregateContext
 ) -> None:
     """And in no other."""
@@ -100,7 +100,7 @@ def test_it_stands_in_its_places(
 
 
 @entries
-def test_it_takes_its_arguments(connection: Connection, entry: AggregateCall) -> None:
+def test_number_of_arguments_is_checked(connection: Connection, entry: AggregateCall) -> None:
     """Another number of arguments is refused."""
     place = (
         AggregateContext.ACROSS_UNITS
@@ -115,7 +115,7 @@ def test_it_takes_its_arguments(connection: Connection, entry: AggregateCall) ->
 
 
 @entries
-def test_it_takes_filter(connection: Connection, entry: AggregateCall) -> None:
+def test_filter_is_accepted_where_the_entry_says_so(connection: Connection, entry: AggregateCall) -> None:
     """FILTER is refused, or means what CASE does in the argument."""
     place = (
         AggregateContext.ACROSS_UNITS
@@ -140,7 +140,7 @@ def _without_name(text: str) -> str:
 
 
 @entries
-def test_it_takes_distinct(connection: Connection, entry: AggregateCall) -> None:
+def test_distinct_is_accepted_where_the_entry_says_so(connection: Connection, entry: AggregateCall) -> None:
     """DISTINCT is taken, or refused in every place."""
     found = {
         verdict(connection, place_of(entry, place).format(sample(entry).replace("(", "(DISTINCT ", 1)))
@@ -162,14 +162,14 @@ def test_every_aggregate_of_duckdb_is_read_as_one() -> None:
 
 
 @entries
-def test_it_takes_no_order(connection: Connection, entry: AggregateCall) -> None:
+def test_order_by_in_an_aggregate_is_refused(connection: Connection, entry: AggregateCall) -> None:
     """ORDER BY in a call is refused: rows have no order."""
     for place in (AggregateContext.ACROSS_UNITS, AggregateContext.WITHIN_UNIT):
         query = place_of(entry, place).format(f"{sample(entry)[:-1]} ORDER BY age)")
         assert verdict(connection, query) is not None, query
 
 
-def test_refusals_name_those_that_there_are(connection: Connection) -> None:
+def test_refusals_list_the_supported_aggregates(connection: Connection) -> None:
     """An aggregate that there is not is refused with the names of all that stand in its place."""
     for place in (AggregateContext.ACROSS_UNITS, AggregateContext.WITHIN_UNIT):
         with pytest.raises(dpsql.QueryRejected) as caught:

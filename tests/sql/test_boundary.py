@@ -70,7 +70,7 @@ def town() -> Iterator[Connection]:
         ),
     ],
 )
-def test_what_mixes_rows_of_units_is_refused(rows: str, town: Connection) -> None:
+def test_mixing_rows_of_units_is_refused(rows: str, town: Connection) -> None:
     """Refused at its place before anything is charged, as a derived table, a join or a condition."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         prepared(town, f"SELECT COUNT(*) FROM {rows}")
@@ -79,7 +79,7 @@ def test_what_mixes_rows_of_units_is_refused(rows: str, town: Connection) -> Non
 
 
 @pytest.mark.parametrize("sum_", ["SUM(free)", "AVG(free)", "SUM(free * cost)"])
-def test_real_numbers_of_a_unit_are_added_up_within_bounds(sum_: str, town: Connection) -> None:
+def test_sums_of_doubles_within_a_unit_need_bounds(sum_: str, town: Connection) -> None:
     """Without bounds there is no lattice, and a sum of floats follows the order of the rows."""
     query = "SELECT COUNT(*) FROM (SELECT id, {} AS total FROM people GROUP BY id) AS s WHERE total > 1"
     with pytest.raises(dpsql.QueryRejected) as caught:
@@ -109,7 +109,7 @@ NAMED = (Column("t", "x", X.facts),)
         lambda expr: OuterQuery(ROWS, (Output("x", X),), expr),
     ],
 )
-def test_no_window_stands_below_the_boundary(node: Callable[[Expr], object]) -> None:
+def test_windows_below_the_release_boundary_are_refused(node: Callable[[Expr], object]) -> None:
     """No node but the outermost part of a query can be made of what looks at several rows."""
     node(X)
     for expr in (RANK, WindowCall("max", (X,), (RANK,), (), None, ignore_nulls=False, type=Type.BOOLEAN)):

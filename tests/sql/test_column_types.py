@@ -212,13 +212,15 @@ def both() -> Iterator[tuple[duckdb.DuckDBPyConnection, dpsql.Connection]]:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_it_is_duckdbs(both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], query: str) -> None:
+def test_values_are_those_of_duckdb(
+    both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], query: str
+) -> None:
     """All rows, numbers but for the last digits."""
     check(*both, query)
 
 
 @pytest.mark.parametrize("case", ASKED)
-def test_parameters_are_the_constants_that_they_stand_for(
+def test_parameters_mean_their_constants(
     both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], case: str
 ) -> None:
     """The answer is DuckDB's to the statement with the constants."""
@@ -228,7 +230,7 @@ def test_parameters_are_the_constants_that_they_stand_for(
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused_has_a_rewrite(
+def test_refused_forms_have_an_accepted_rewrite(
     both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], case: str
 ) -> None:
     """The hint says it, and its answer is DuckDB's."""
@@ -246,7 +248,7 @@ def test_what_is_refused_has_a_rewrite(
         ("S['Citty']", "S has no field Citty"),
     ],
 )
-def test_a_field_that_is_not_there_is_told_of_the_struct(
+def test_unknown_field_names_the_struct(
     both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], field: str, words: str
 ) -> None:
     """By as much of the name as is a STRUCT's; whether the database has the field is not said."""
@@ -256,7 +258,7 @@ def test_a_field_that_is_not_there_is_told_of_the_struct(
 
 
 @pytest.mark.parametrize("asked", ["COUNT(s)", "COUNT_IF(s IS NOT NULL)", "COUNT_IF(t.s IS NULL)"])
-def test_a_struct_itself_is_told_from_a_missing_column(
+def test_struct_as_a_value_is_refused_with_its_fields(
     both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], asked: str
 ) -> None:
     """It is there, and its fields are what is read."""
@@ -280,7 +282,7 @@ def test_a_name_of_a_column_and_of_a_field_is_refused(role: str) -> None:
         assert caught.value.code == "column_ambiguous"
 
 
-def test_a_public_column_that_is_named_as_a_field_is_not_read() -> None:
+def test_public_column_named_like_a_field_is_not_read() -> None:
     """It is a name of two meanings where nobody has declared it."""
     rules = {"t": {"unit": "id", "rows_per_unit": 1}, "u": {"public": True}}
     policy = {"version": 1, "privacy_unit": "person", "budget": {"epsilon": 1}, "tables": rules}

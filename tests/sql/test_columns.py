@@ -42,7 +42,7 @@ QUERIES = [
 
 @pytest.mark.parametrize("unit", ["person", "row"])
 @pytest.mark.parametrize("sql", QUERIES)
-def test_the_engine_gives_the_named_columns(sql: str, unit: str) -> None:
+def test_the_engine_returns_the_named_columns(sql: str, unit: str) -> None:
     """The engine's own names of a statement's columns are those by which its rows are read."""
     database = duckdb.connect()
     database.execute(

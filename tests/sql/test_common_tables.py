@@ -22,7 +22,7 @@ def _ages(compared: str, number: int) -> str:
 
 
 @pytest.mark.parametrize("compared", ["IN", "NOT IN", "= ANY", "> ALL"])
-def test_queries_that_are_known_by_identity_live_as_long_as_what_knows_them(
+def test_queries_known_by_identity_are_kept_alive(
     connection: Connection, monkeypatch: pytest.MonkeyPatch, compared: str
 ) -> None:
     queries = dict[int, weakref.ref[exp.Expr]]()

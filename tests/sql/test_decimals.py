@@ -96,7 +96,9 @@ def both() -> Iterator[tuple[duckdb.DuckDBPyConnection, dpsql.Connection]]:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_it_is_duckdbs(both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], query: str) -> None:
+def test_values_are_those_of_duckdb(
+    both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], query: str
+) -> None:
     """Every digit, and the type of each value: sums are exact, equal decimals are one group, and 0.1 * 3 is 0.3."""
     database, connection = both
     found, expected = connection.query(query), database.execute(query)
@@ -105,7 +107,7 @@ def test_it_is_duckdbs(both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection],
     assert [list(map(type, row)) for row in ours] == [list(map(type, row)) for row in theirs]
 
 
-def test_the_type_of_a_column_is_duckdbs(
+def test_column_types_are_those_of_duckdb(
     both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection],
 ) -> None:
     """Columns, sums and extremes: the digits that DuckDB says; of what is computed, 38."""
@@ -119,7 +121,9 @@ def test_the_type_of_a_column_is_duckdbs(
     assert [column[1] == NUMBER for column in cursor.description or ()] == [True] * 4
 
 
-def test_noise_is_of_the_last_digit(both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection]) -> None:
+def test_noise_has_the_last_digit_as_its_step(
+    both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection],
+) -> None:
     """A noisy sum has as many digits after the point as the column, and its interval is about it.
 
     Its noise is none with a probability of about 10^-8.
@@ -133,7 +137,7 @@ def test_noise_is_of_the_last_digit(both: tuple[duckdb.DuckDBPyConnection, dpsql
     assert value != Decimal("72800.00")
 
 
-def test_every_face_shows_decimals(both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection]) -> None:
+def test_every_interface_shows_decimals(both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection]) -> None:
     """Frames, Arrow, JSON, CSV and the table that is printed."""
     _, connection = both
     result = connection.query("SELECT e, SUM(d) AS s FROM t GROUP BY e ORDER BY e LIMIT 2")

@@ -123,7 +123,7 @@ REFUSED = (
 
 
 @pytest.mark.parametrize("sql", ANSWERED)
-def test_a_join_on_a_link_answers_what_duckdb_does(connection: Connection, sql: str) -> None:
+def test_join_on_a_link_gives_the_rows_of_duckdb(connection: Connection, sql: str) -> None:
     """Where the declaration is true, the equality of units removes nothing."""
     (ours,) = connection.query(sql).rows
     with _database() as plain:
@@ -132,14 +132,14 @@ def test_a_join_on_a_link_answers_what_duckdb_does(connection: Connection, sql: 
 
 
 @pytest.mark.parametrize("sql", REFUSED)
-def test_what_no_link_declares_is_refused(connection: Connection, sql: str) -> None:
+def test_joins_without_a_declared_link_are_refused(connection: Connection, sql: str) -> None:
     """Parts of a key, parts of two rows' keys and rows that are units themselves are no link."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         connection.explain(sql)
     assert caught.value.code == "private_join"
 
 
-def test_no_ids_of_rows_are_needed_where_a_joined_table_gives_the_unit() -> None:
+def test_joined_table_may_give_the_unit_without_row_ids() -> None:
     """Nothing is written of whom a row belongs to, so that engines whose rows have no ids answer, too."""
     lines = {
         "link": {"column": "sale", "references": "sales.id"},
@@ -210,7 +210,7 @@ def test_the_hint_says_which_declaration_would_allow_it(connection: Connection, 
 
 
 @pytest.mark.parametrize(("sql", "table"), DECLARABLE)
-def test_what_links_refer_to_may_stand_in_several_rows(sql: str, table: str) -> None:
+def test_referenced_values_may_repeat(sql: str, table: str) -> None:
     """That rows with equal values belong to one unit does not say that one row has them: none of a join is lost."""
     with _connect(_policy()) as opened, pytest.raises(dpsql.QueryRejected) as caught:
         opened.explain(sql)
@@ -228,7 +228,7 @@ def test_what_links_refer_to_may_stand_in_several_rows(sql: str, table: str) -> 
         assert tuple(opened.query(sql).rows) == tuple(database.execute(sql).fetchall())
 
 
-def test_a_false_declaration_joins_nobody_to_others() -> None:
+def test_false_declaration_joins_no_rows_of_different_units() -> None:
     """Rows of two units with equal keys do not meet: what one unit changes does not rest on the declaration."""
     with _connect(_policy()) as opened:
         before = opened.query(f"SELECT COUNT(*) FROM sales s JOIN returns r ON {BOTH}").rows
@@ -239,7 +239,7 @@ def test_a_false_declaration_joins_nobody_to_others() -> None:
         assert opened.query(f"SELECT COUNT(*) FROM sales s JOIN returns r ON {BOTH}").rows == before
 
 
-def test_forms_of_a_link_say_the_same() -> None:
+def test_forms_of_a_link_are_equivalent() -> None:
     """One column, several, a list and a bracket: what is read is written in one way, and digests of old ones stay."""
     policy = _policy()
     several = load(policy).tables["claims"].link

@@ -129,7 +129,7 @@ def deepest(con: dpsql.Connection, text: str, dialect: str) -> str:
 
 @pytest.mark.parametrize("dialect", ["duckdb", "postgres", "tsql"])
 @pytest.mark.parametrize("name", TEXTS)
-def test_the_deepest_texts_fit(con: dpsql.Connection, name: str, dialect: str) -> None:
+def test_texts_at_the_limits_fit_on_the_stack(con: dpsql.Connection, name: str, dialect: str) -> None:
     """From the deepest stack that is allowed, the outcome is what it is from a shallow one, and no RecursionError."""
     found = deepest(con, TEXTS[name], dialect)
     assert found == at_depth(0, lambda: outcome(con, TEXTS[name], dialect))

@@ -31,7 +31,7 @@ def those(field: str) -> list[Fixture]:
 
 
 @pytest.mark.parametrize("fixture", those("duckdb"), ids=str)
-def test_it_means_what_duckdb_s_query_means(connection: Connection, fixture: Fixture) -> None:
+def test_translation_means_the_duckdb_query(connection: Connection, fixture: Fixture) -> None:
     """The plan is that of the query in DuckDB's SQL, and so is the answer, which DuckDB computes."""
     theirs = prepare(connection, fixture.field("duckdb") or "", fixture.parameters)
     assert prepared(connection, fixture).outer == theirs.outer
@@ -41,7 +41,7 @@ def test_it_means_what_duckdb_s_query_means(connection: Connection, fixture: Fix
 
 
 @pytest.mark.parametrize("fixture", those("value"), ids=str)
-def test_it_answers_what_the_manual_says(connection: Connection, fixture: Fixture) -> None:
+def test_results_are_those_of_the_manual(connection: Connection, fixture: Fixture) -> None:
     """Run in DuckDB, a query on constants has the value that it has where it was written."""
     result = connection.query(fixture.query, dialect=fixture.file)
     assert list(result.rows) == eval(fixture.field("value") or "", {"dt": dt})
@@ -104,7 +104,7 @@ def test_the_connection_s_dialect_is_a_default() -> None:
 
 
 @pytest.mark.parametrize("dialect", TITLES)
-def test_whatever_is_asked_nothing_but_a_refusal_comes_up(connection: Connection, dialect: str) -> None:
+def test_any_text_is_answered_or_refused(connection: Connection, dialect: str) -> None:
     """Sentences of DuckDB's fixtures and damaged ones of the dialect's own, read as the dialect's."""
     texts = [fixture.query for fixture in fixtures()][::5]
     own = [fixture.query for fixture in dialects() if fixture.file == dialect]
@@ -146,7 +146,7 @@ def _outcome(connection: Connection, text: str, dialect: str) -> str | None:
     ],
     ids=range(15),
 )
-def test_what_is_too_much_is_refused(connection: Connection, dialect: str, text: str) -> None:
+def test_texts_beyond_the_limits_are_refused(connection: Connection, dialect: str, text: str) -> None:
     """The limits of length and depth hold before anything is translated."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         connection.query(text, dialect=dialect)

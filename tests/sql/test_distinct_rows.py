@@ -62,7 +62,7 @@ def test_distinct_rows_are_counted_as_duckdb_does(connection: Connection, sql: s
 
 
 @pytest.mark.parametrize("sql", REFUSED)
-def test_what_does_not_count_distinct_rows_is_refused(connection: Connection, sql: str) -> None:
+def test_uses_other_than_counts_are_refused(connection: Connection, sql: str) -> None:
     """Joined, computed upon, added up or put in order, rows would be as many as units have them."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         prepare(connection, sql)

@@ -26,7 +26,7 @@ def sent(connection: Connection, sql: str) -> Sequence[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("unit", ["id", "row"])
 @pytest.mark.parametrize("declared", [False, True], ids=["unknown", "declared"])
-def test_a_group_of_too_few_units_does_not_leave_the_engine(unit: str, *, declared: bool) -> None:
+def test_group_of_too_few_units_does_not_leave_the_engine(unit: str, *, declared: bool) -> None:
     """Below the least frequency, in units and not in rows, a group is not even among the exact rows."""
     kept = {"type": "varchar", **({"values": ["crowd", "alone"]} if declared else {})}
     rows = [person(who, word="crowd") for who in range(5)]
@@ -38,7 +38,7 @@ def test_a_group_of_too_few_units_does_not_leave_the_engine(unit: str, *, declar
 
 
 @pytest.mark.parametrize("unit", ["id", "row"])
-def test_a_key_that_the_policy_excludes_comes_in_no_combination(unit: str) -> None:
+def test_excluded_key_appears_in_no_combination(unit: str) -> None:
     """Where NULL is no possible key, rows without one are dropped, whatever they are grouped by besides."""
     declared = {"type": "varchar", "values": ["Bonn", "Kiel"], "nullable": False}
     columns = COLUMNS | {"city": ("VARCHAR", declared)}
@@ -50,7 +50,7 @@ def test_a_key_that_the_policy_excludes_comes_in_no_combination(unit: str) -> No
     assert list(found) == [("Bonn", "a")]
 
 
-def test_texts_are_equal_only_if_they_are_the_same() -> None:
+def test_texts_are_compared_by_their_bytes() -> None:
     """Under a collation, which would be refused before a charge, keys that a query makes are not run together."""
     rows = [person(1, member=True), person(2, member=False), person(3, member=False)]
     connection = world(*rows)

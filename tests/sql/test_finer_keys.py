@@ -105,7 +105,7 @@ ANSWERED = [
 
 
 @pytest.mark.parametrize("sql", ANSWERED)
-def test_groups_of_a_declared_key_are_sqls(sql: str) -> None:
+def test_groups_of_a_declared_key_are_those_of_duckdb(sql: str) -> None:
     """A key that a link starts from, or refers to, is one person's: its groups are of persons, and none is hidden."""
     connection, database = _opened(_TO_ORDERS)
     assert _same(connection.query(sql).rows, database.execute(sql).fetchall())
@@ -122,7 +122,7 @@ SETS = [
 
 
 @pytest.mark.parametrize("sql", SETS)
-def test_sets_whose_groups_are_of_one_unit_are_sqls(sql: str) -> None:
+def test_grouping_sets_within_units_are_those_of_duckdb(sql: str) -> None:
     """Grouping sets of a derived table that all hold the unit, or a key of one, are groups of one unit each."""
     connection, database = _opened(_UNIQUE)
     assert _same(connection.query(sql).rows, database.execute(sql).fetchall())
@@ -140,7 +140,7 @@ def test_rows_without_a_partner_are_one_group() -> None:
 
 
 @pytest.mark.parametrize("key", ["oid + qty", "oid || sku", "pid + qty"])
-def test_a_key_of_several_columns_is_no_declared_one(key: str) -> None:
+def test_part_of_a_compound_key_identifies_no_unit(key: str) -> None:
     """Units share values that are computed of a key, or of the id, and of another column."""
     connection, _ = _opened(_UNIQUE)
     with pytest.raises(dpsql.QueryRejected) as refused:
@@ -189,7 +189,7 @@ def test_a_unique_key_of_several_columns_is_declared_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize("declared", [_TO_ORDERS, _UNIQUE], ids=["link", "unique"])
-def test_what_several_units_share_is_a_group_of_each(declared: dict[str, Any]) -> None:
+def test_shared_value_gives_a_group_for_each_unit(declared: dict[str, Any]) -> None:
     """A false declaration, and NULL, make groups within units, as GROUP BY pid, oid does; a notice says so."""
     shared = "INSERT INTO lines VALUES (3, 29, 's', 1), (3, 28, 's', 1), (NULL, 4, 's', 1), (NULL, 5, 's', 1)"
     connection, database = _opened(declared, shared)
@@ -207,7 +207,7 @@ def test_what_several_units_share_is_a_group_of_each(declared: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("declared", [_TO_ORDERS, _UNIQUE], ids=["link", "unique"])
-def test_one_unit_moves_groups_of_its_own_alone(declared: dict[str, Any]) -> None:
+def test_one_unit_changes_only_its_own_groups(declared: dict[str, Any]) -> None:
     """Where a declaration is false, the rows of a unit are in no other unit's groups: exact values change by its own."""
     sql = "SELECT n, COUNT(*) FROM (SELECT oid, COUNT(*) AS n FROM lines GROUP BY oid) GROUP BY n"
     crowd = [f"INSERT INTO lines VALUES (3, {who}, 's', 1)" for who in range(10, 20)]
@@ -230,7 +230,7 @@ def test_one_unit_moves_groups_of_its_own_alone(declared: dict[str, Any]) -> Non
         "SELECT AVG(n) FROM (SELECT oid, place, COUNT(*) AS n FROM (SELECT 1 AS place, oid FROM lines) GROUP BY oid, place)",
     ],
 )
-def test_what_is_computed_of_hidden_groups_is_refused(sql: str) -> None:
+def test_computing_over_hidden_groups_is_refused(sql: str) -> None:
     """Of a key of which nothing is declared, small groups are hidden: what is computed of all groups would be of a few."""
     connection, _ = _opened({})
     with pytest.raises(dpsql.QueryRejected) as refused:
@@ -269,7 +269,7 @@ def test_shared_keys_stay_a_release(sql: str) -> None:
     assert connection.explain(sql)
 
 
-def test_a_part_of_a_declared_key_is_none() -> None:
+def test_function_of_a_declared_key_is_not_a_key() -> None:
     """Rows of several units may share a part of a key of several columns: its groups are a release."""
     connection, _ = _opened(_TO_ORDERS)
     with pytest.raises(dpsql.QueryRejected) as refused:

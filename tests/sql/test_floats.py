@@ -129,7 +129,9 @@ def both() -> Iterator[tuple[duckdb.DuckDBPyConnection, dpsql.Connection]]:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_it_is_duckdbs(both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], query: str) -> None:
+def test_values_are_those_of_duckdb(
+    both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], query: str
+) -> None:
     """A constant beside a FLOAT is one, beside a DOUBLE it is not, and a FLOAT has the text of a FLOAT."""
     database, connection = both
     ours, theirs = connection.query(query).rows, database.execute(query).fetchall()
@@ -193,7 +195,7 @@ def test_conditions_hold_for_the_rows_of_duckdb(
         assert ours == tuple(database.execute(query).fetchall()), query
 
 
-def test_an_interval_holds_what_is_rounded() -> None:
+def test_interval_holds_the_rounded_value() -> None:
     """Ends that are FLOATs stay as they are, so that noise does; others move outward."""
     chance = random.Random(1)
     ends = [chance.uniform(-10, 10) * 10.0 ** chance.randrange(-40, 30) for _ in range(500)]

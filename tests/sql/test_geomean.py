@@ -14,7 +14,7 @@ _ARGUMENTS = ("age", "GREATEST(cost, 1)", "LEAST(GREATEST(weight, 0.5), 60)", "c
 
 @pytest.mark.parametrize("argument", _ARGUMENTS)
 @pytest.mark.parametrize("end", ["", " GROUP BY plan", " WHERE age BETWEEN 30 AND 40"])
-def test_it_is_the_release_of_its_rewrite(argument: str, end: str) -> None:
+def test_geomean_is_the_release_of_its_rewrite(argument: str, end: str) -> None:
     """What is released, and by which measurements, is what EXP(AVG(LN(x))) releases."""
     with study() as connection:
         ours, theirs = (
@@ -25,7 +25,7 @@ def test_it_is_the_release_of_its_rewrite(argument: str, end: str) -> None:
         assert [part.plan for part in ours] == [part.plan for part in theirs]
 
 
-def test_it_stays_within_the_interval_of_its_argument() -> None:
+def test_geomean_stays_within_the_interval_of_its_argument() -> None:
     """The exponential of a rounded logarithm may not: of a constant it is that constant, to the last digit."""
     constants = [*range(2, 40), 0.1, 1e-9, 12345.678]
     outside = [value for value in constants if math.exp(math.log(value)) != value]
@@ -36,13 +36,13 @@ def test_it_stays_within_the_interval_of_its_argument() -> None:
     assert row == tuple(map(float, constants))
 
 
-def test_of_no_rows_it_is_null() -> None:
+def test_geomean_of_no_rows_is_null() -> None:
     """As a mean is: the least value of its interval would say that there are rows."""
     with study() as connection:
         assert connection.query("SELECT GEOMEAN(age) FROM visits WHERE FALSE").rows == ((None,),)
 
 
-def test_its_refusal_says_what_to_write() -> None:
+def test_refusal_of_geomean_says_what_to_write() -> None:
     """Of what may be zero there is none."""
     with study() as connection, pytest.raises(dpsql.QueryRejected) as caught:
         prepare(connection, "SELECT GEOMEAN(cost) FROM visits")

@@ -37,7 +37,7 @@ def connection() -> Iterator[Connection]:
 
 
 @pytest.mark.parametrize("query", AS_UNION)
-def test_sets_are_what_their_union_is(connection: Connection, query: str) -> None:
+def test_grouping_sets_are_the_union_of_their_queries(connection: Connection, query: str) -> None:
     """The same releases at the same prices, nothing more is charged, and the same rows."""
     plans = [prepare(connection, text) for text in (query, AS_UNION[query])]
     ours, theirs = (
@@ -49,7 +49,7 @@ def test_sets_are_what_their_union_is(connection: Connection, query: str) -> Non
     assert rows[0] == rows[1]
 
 
-def test_a_set_that_stands_twice_is_one_release(connection: Connection) -> None:
+def test_repeated_set_is_released_once(connection: Connection) -> None:
     """What is asked twice in a statement is answered and charged once."""
     twice = "SELECT plan, COUNT(*) FROM visits GROUP BY GROUPING SETS ((plan), (plan))"
     assert len(prepare(connection, twice).releases) == 1

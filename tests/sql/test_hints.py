@@ -140,7 +140,9 @@ CALLS = frozenset(
 
 
 @pytest.mark.parametrize(("sql", "words"), WORDS.items(), ids=WORDS)
-def test_what_is_wrong_and_what_to_write(connection: Connection, sql: str, words: tuple[str, str]) -> None:
+def test_refusals_say_the_rule_and_what_to_write(
+    connection: Connection, sql: str, words: tuple[str, str]
+) -> None:
     """The message names what was written, the hint something that would pass in its place."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         prepare(connection, sql)

@@ -63,7 +63,7 @@ FACTORS = {
 
 @pytest.mark.parametrize("above", [False, True], ids=["beside it", "above it"])
 @pytest.mark.parametrize("expression", FACTORS.values(), ids=FACTORS)
-def test_a_factor_and_a_shift_carry_the_ends_along(expression: str, above: bool) -> None:
+def test_factor_and_shift_apply_to_the_ends(expression: str, above: bool) -> None:
     """The ends are those that the result has for the same cell, the low one below the high one."""
     released = f"SELECT city, {expression} AS x FROM people GROUP BY city"
     ends = "DP_INTERVAL_LOW(x) AS low, DP_INTERVAL_HIGH(x) AS high"
@@ -92,7 +92,7 @@ COMPUTED = {
 @pytest.mark.parametrize("above", [False, True], ids=["beside it", "above it"])
 @pytest.mark.parametrize("accountant", BUDGETS)
 @pytest.mark.parametrize("expression", COMPUTED.values(), ids=COMPUTED)
-def test_what_is_computed_of_a_row_has_the_ends_of_the_result(
+def test_expressions_over_a_row_have_the_ends_of_the_result(
     expression: str, accountant: str, above: bool
 ) -> None:
     """The simulated ends are those that the result has for the same cell, at the price of the values alone."""
@@ -117,7 +117,7 @@ def test_what_is_computed_of_a_row_has_the_ends_of_the_result(
     assert spent(plain) == spent(bounded) == 1
 
 
-def test_what_has_no_law_has_no_ends() -> None:
+def test_values_without_a_noise_law_have_no_interval() -> None:
     """Text, values in order and several rows are refused before a charge; what has no law where it stands is NULL."""
     connection = world(*PEOPLE)
     for asked in (
@@ -137,7 +137,7 @@ def test_what_has_no_law_has_no_ends() -> None:
     assert result.intervals()[0] == (None, None)
 
 
-def test_they_cost_and_draw_nothing() -> None:
+def test_interval_ends_are_free_and_draw_nothing() -> None:
     """A query with ends charges the same, draws the same words and gives the same values as one without."""
     plain, bounded = world(*PEOPLE), world(*PEOPLE)
     without = plain.query("SELECT city, COUNT(*) AS n, AVG(cost) AS c FROM people GROUP BY city")
@@ -154,7 +154,7 @@ def test_they_cost_and_draw_nothing() -> None:
     assert without.receipt.mechanisms == with_ends.receipt.mechanisms
 
 
-def test_above_a_subquery_they_are_the_same() -> None:
+def test_ends_are_the_same_above_a_subquery() -> None:
     """What is asked for above a derived table, or twice, is what is asked for within it: one release."""
     connection = world(*PEOPLE)
     result = connection.query(
@@ -168,7 +168,7 @@ def test_above_a_subquery_they_are_the_same() -> None:
         assert inner == left == right < value < high
 
 
-def test_they_filter_and_order_what_is_released() -> None:
+def test_ends_may_filter_and_order_released_rows() -> None:
     """HAVING, ORDER BY and arithmetic read them like any released value."""
     query = "SELECT city, DP_INTERVAL_LOW(COUNT(*)) AS low FROM people GROUP BY city HAVING low {} 50 ORDER BY low DESC"
     large, small = (world(*PEOPLE).query(query.format(sign)).rows for sign in (">", "<"))
@@ -199,7 +199,7 @@ def test_a_row_that_a_join_does_not_find_has_no_interval() -> None:
     assert rome == ("Rome", None, None)
 
 
-def test_what_is_shown_of_all_columns_has_no_hidden_ones() -> None:
+def test_star_shows_no_hidden_columns() -> None:
     """`*` means the columns that the subquery names, though ends are kept beside them."""
     result = world(*PEOPLE).query(
         "SELECT *, DP_INTERVAL_LOW(n) AS low FROM (SELECT city, COUNT(*) AS n FROM people GROUP BY city) AS t"
@@ -207,7 +207,7 @@ def test_what_is_shown_of_all_columns_has_no_hidden_ones() -> None:
     assert result.columns == ("city", "n", "low")
 
 
-def test_explain_says_what_they_are() -> None:
+def test_explain_describes_interval_ends() -> None:
     """EXPLAIN shows the interval's end, not the name of a hidden column of the released table."""
     connection = world(*PEOPLE)
     text = str(connection.explain("SELECT AVG(cost) AS c, DP_INTERVAL_HIGH(c) AS high FROM people"))
@@ -216,7 +216,7 @@ def test_explain_says_what_they_are() -> None:
 
 
 @pytest.mark.parametrize("accountant", BUDGETS)
-def test_ends_of_values_in_order_are_chosen_beside_them(accountant: str) -> None:
+def test_ends_of_quantiles_are_selected_with_them(accountant: str) -> None:
     """Each is a choice of its own, which takes an equal part of the loss; the result's intervals are from end to end."""
     connection = world(*PEOPLE, budget=BUDGETS[accountant])
     asked = (
@@ -237,7 +237,7 @@ def test_ends_of_values_in_order_are_chosen_beside_them(accountant: str) -> None
     assert result.intervals(0.5) == result.intervals()
 
 
-def test_an_end_of_a_value_in_order_follows_what_is_computed_of_it() -> None:
+def test_ends_of_quantiles_follow_linear_functions() -> None:
     """A factor below zero takes the other end, and twice the same end is one choice."""
     connection = world(*PEOPLE)
     result = connection.query(
@@ -259,7 +259,7 @@ def test_an_end_of_a_value_in_order_follows_what_is_computed_of_it() -> None:
 
 
 @pytest.mark.parametrize("bounds", [[0, 1], [0.7, 1], [-3, 0.7]])
-def test_an_interval_of_a_value_in_order_holds_what_the_lattice_does_not(bounds: list[float]) -> None:
+def test_interval_of_a_quantile_covers_values_between_lattice_points(bounds: list[float]) -> None:
     """Where there is no noise to speak of, the truth is within the ends, in SQL as in the result, and these within bounds."""
     connection = world(
         *(person(who, cost=0.7) for who in range(50)),

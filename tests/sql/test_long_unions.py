@@ -43,7 +43,7 @@ def test_a_row_keeps_its_place_without_order_by(connection: Connection) -> None:
     ("words", "number", "limit"),
     [("UNION ALL", 300, MAX_UNION_ALL), ("UNION", 127, MAX_CHAIN + 1), ("INTERSECT", 127, MAX_CHAIN + 1)],
 )
-def test_too_long_a_chain_is_told_as_a_chain(
+def test_too_long_a_chain_is_refused_as_a_chain(
     connection: Connection, words: str, number: int, limit: int
 ) -> None:
     """The refusal names the number of queries and no depth: nothing is nested."""

@@ -131,7 +131,7 @@ def test_order_by_finds_the_same_output(connection: Connection, sort: str) -> No
     assert not item.nulls_first
 
 
-def test_an_alias_hides_a_column_in_order_by_alone(connection: Connection) -> None:
+def test_alias_hides_a_column_only_in_order_by(connection: Connection) -> None:
     """A lone name in ORDER BY is the output; in GROUP BY, HAVING and expressions it is the column."""
     query = (
         "SELECT -region AS region FROM visits GROUP BY region HAVING region > 0 ORDER BY region, region + 0"
@@ -267,7 +267,7 @@ def test_other_joins_are_refused(connection: Connection, tables: str) -> None:
     assert code(connection, f"SELECT COUNT(*) FROM {tables}") == "join"
 
 
-def test_the_position_is_that_of_the_culprit(connection: Connection) -> None:
+def test_position_is_that_of_the_refused_node(connection: Connection) -> None:
     """An error points at line and column of what was refused, whatever stands before it."""
     with pytest.raises(QueryRejected) as caught:
         prepare(connection, "SELECT COUNT(*)\nFROM visits -- ä\nWHERE urgent\n  AND agee > 3")

@@ -60,7 +60,7 @@ def test_columns_are_free(connection: Connection, query: str) -> None:
         ("SELECT age, LAG(age) OVER (ORDER BY day) FROM visits LIMIT 0", "private_window"),
     ],
 )
-def test_what_is_refused_of_rows_is_refused_of_none(connection: Connection, query: str, code: str) -> None:
+def test_refusals_hold_for_queries_without_rows(connection: Connection, query: str, code: str) -> None:
     """Unknown names and functions, rows under any other condition, and LIMIT 0 of rows that a query adds up."""
     with pytest.raises(dpsql.Error) as caught:
         connection.query(query)
@@ -75,7 +75,7 @@ def test_one_row_of_an_aggregate_is_charged(connection: Connection) -> None:
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("fixture", WHOLE, ids=str)
-def test_they_are_the_columns_of_the_query(connection: Connection, fixture: Fixture) -> None:
+def test_columns_are_those_of_the_query(connection: Connection, fixture: Fixture) -> None:
     """Of each accepted query in parentheses: its types, as a tool asks for them; refused where it is no derived table."""
     whole = prepare(connection, fixture.query, fixture.parameters)
     asked = _asked_as_a_tool_does(connection, fixture)

@@ -45,7 +45,7 @@ def server() -> Iterator[postgres.Server]:
         yield started
 
 
-def test_they_are_those_of_postgresql(server: postgres.Server) -> None:
+def test_output_names_are_those_of_postgresql(server: postgres.Server) -> None:
     with psycopg.connect(server.url) as connection:
         connection.execute(
             "CREATE TEMPORARY TABLE v AS SELECT 'A' AS plan, 5 AS age, 1.5::float8 AS cost, DATE '2024-01-01' AS day"

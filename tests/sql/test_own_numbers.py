@@ -69,7 +69,7 @@ def both() -> Iterator[tuple[dpsql.Connection, duckdb.DuckDBPyConnection]]:
 
 
 @pytest.mark.parametrize("sql", ALIKE)
-def test_numbers_of_one_unit_are_duckdbs(
+def test_numbers_of_one_unit_are_those_of_duckdb(
     both: tuple[dpsql.Connection, duckdb.DuckDBPyConnection], sql: str
 ) -> None:
     """With hardly any noise, as many units or rows fulfil a condition on such a number as in DuckDB."""

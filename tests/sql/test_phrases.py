@@ -172,20 +172,22 @@ def both() -> Iterator[tuple[duckdb.DuckDBPyConnection, dpsql.Connection]]:
 
 
 @pytest.mark.parametrize("phrase", PHRASES)
-def test_it_is_duckdbs(both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], phrase: str) -> None:
+def test_rows_are_those_of_duckdb(
+    both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], phrase: str
+) -> None:
     """All rows, numbers but for the last digits."""
     check(*both, PHRASES[phrase])
 
 
 @pytest.mark.parametrize("phrase", REFUSED)
-def test_what_is_refused_has_a_rewrite(
+def test_refused_phrases_have_an_accepted_rewrite(
     both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], phrase: str
 ) -> None:
     """The hint says it, and its answer is DuckDB's."""
     check_refused(*both, *REFUSED[phrase])
 
 
-def test_a_sum_alone_does_not_say_that_nobody_is_there(
+def test_a_sum_alone_does_not_show_an_empty_group(
     both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection],
 ) -> None:
     """It is 0, and the group of NULL is there, until a count beside it says that both are of nobody."""

@@ -69,7 +69,7 @@ def both() -> Iterator[tuple[duckdb.DuckDBPyConnection, dpsql.Connection]]:
         "SELECT n, COUNT(*) AS c, COUNT(v) AS h FROM {} UNPIVOT INCLUDE NULLS (v FOR n IN (x AS 'ex', y)) GROUP BY n",
     ],
 )
-def test_it_is_duckdbs(
+def test_rows_are_those_of_duckdb(
     both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], query: str, source: str
 ) -> None:
     """The names of columns, and all values."""
@@ -100,10 +100,10 @@ def test_all_other_columns_are_the_groups(
     both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], query: str, source: str
 ) -> None:
     """Without GROUP BY, of what is no private table."""
-    test_it_is_duckdbs(both, query, source)
+    test_rows_are_those_of_duckdb(both, query, source)
 
 
-def test_all_other_columns_of_a_private_table_are_no_groups(
+def test_grouping_a_private_table_by_all_other_columns_is_refused(
     both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection],
 ) -> None:
     """The database may have more columns than the policy, and has those of the unit."""

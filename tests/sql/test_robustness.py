@@ -57,7 +57,7 @@ def survives(engine: Engine, text: str) -> str | None:
         ("SELECT * FROM visits JOIN", "the query cannot be parsed after 'JOIN'"),
     ],
 )
-def test_what_cannot_be_parsed_is_said_in_words(text: str, words: str) -> None:
+def test_syntax_errors_are_in_plain_words(text: str, words: str) -> None:
     """With the place, and no word of the parser's own."""
     with pytest.raises(dpsql.QueryRejected) as refused:
         parse_statement(text)
@@ -125,7 +125,7 @@ def test_any_character_in_a_fixture(engine: Engine, query: str, place: int, char
         "",
     ],
 )
-def test_what_once_broke_it(engine: Engine, text: str) -> None:
+def test_former_failures_are_answered_or_refused(engine: Engine, text: str) -> None:
     """Texts on which the parser or `lower_statement` failed, or might."""
     survives(engine, text)
 

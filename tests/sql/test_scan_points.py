@@ -84,7 +84,7 @@ def test_sums_are_made_before_a_join() -> None:
 
 @pytest.mark.parametrize("keys", DATABASES)
 @pytest.mark.parametrize("sql", JOINS.values(), ids=JOINS)
-def test_they_are_the_same_as_after_the_join(sql: str, keys: str) -> None:
+def test_sums_before_and_after_a_join_are_equal(sql: str, keys: str) -> None:
     """By the engine's own optimiser, and without what moves a sum below a join."""
     with database(keys) as engine:
         statement = emitted(engine, sql)
@@ -183,14 +183,14 @@ def require_alike(
         ("FLOAT", (0, 10)),
     ],
 )
-def test_other_points_are_computed_of_a_double(kind: str, bounds: tuple[float, float]) -> None:
+def test_other_points_are_computed_from_a_double(kind: str, bounds: tuple[float, float]) -> None:
     """Where a point might be another, or not be of 64 bits."""
     with duckdb.connect() as made:
         made.execute(f"CREATE TABLE t (id INTEGER, x {kind})")
         assert points(measured(made, bounds))[0] is None
 
 
-def test_numbers_that_no_decimal_of_the_type_is_are_clamped(tmp_path: Path) -> None:
+def test_numbers_beyond_the_decimal_type_are_clamped(tmp_path: Path) -> None:
     """A file may have numbers with more digits than its type says."""
     units = [9 * 10**18, -9 * 10**18, 10**15, 60_000_001, -1]
     numbers = b"".join(each.to_bytes(16, "little", signed=True) for each in units)

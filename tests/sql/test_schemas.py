@@ -94,7 +94,7 @@ def test_columns_are_named_with_their_schema(connection: dpsql.Connection) -> No
         assert caught.value.code == code
 
 
-def test_a_schema_of_the_database_s_name_is_not_decided(tmp_path: Path) -> None:
+def test_schema_named_like_the_database_is_ambiguous(tmp_path: Path) -> None:
     """DuckDB does not know which is meant, so nothing is read until the database is named too."""
     with duckdb.connect(str(tmp_path / "emr.duckdb")) as database:
         database.execute(

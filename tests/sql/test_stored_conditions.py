@@ -86,7 +86,7 @@ def conditions(kind: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("unit", ["id", "row"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_rows_are_left(kind: str, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_rows_remain(kind: str, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where all conditions are of clamped columns."""
     values, declared, _ = KINDS[kind]
     columns: Declared = {"id": ("INTEGER", None), "x": (kind, declared)}
@@ -142,7 +142,7 @@ def test_files_and_frames_skip_nothing_that_counts(
     assert any(count for ((count,),) in found[0])
 
 
-def test_of_two_columns_the_lesser_one_is_the_lesser_one_when_clamped(
+def test_clamping_keeps_the_order_of_two_columns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What a comparison of two columns implies of what is stored leaves no row out that counts."""
@@ -178,7 +178,7 @@ def test_of_two_columns_the_lesser_one_is_the_lesser_one_when_clamped(
             ), sql
 
 
-def test_a_constant_at_a_bound_or_beyond_is_compared_with_what_is_clamped() -> None:
+def test_constants_at_or_beyond_a_bound_are_compared_with_clamped_values() -> None:
     """There a value beyond the bound is not on the same side."""
     columns: Declared = {"id": ("INTEGER", None), "x": ("INTEGER", {"type": "integer", "bounds": [-2, 5]})}
     connection = world({"id": 1, "x": 9}, columns=columns)

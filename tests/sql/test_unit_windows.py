@@ -108,7 +108,7 @@ AS_DUCKDB = (
 
 
 @pytest.mark.parametrize("sql", AS_DUCKDB)
-def test_windows_within_a_unit_are_duckdb_s(connection: Connection, sql: str) -> None:
+def test_windows_within_a_unit_are_those_of_duckdb(connection: Connection, sql: str) -> None:
     """Where the order leaves no ties, or ties make no difference, the answer is DuckDB's."""
     ours = sorted(connection.query(sql).rows, key=str)
     with _database(_rows(order_alike=False)) as plain:
@@ -134,7 +134,7 @@ _AGGREGATED = ("COUNT(*)", "COUNT(s)", "SUM(n)", "AVG(x)", "MIN(x)", "MAX(n)")
 
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.sampled(15)
-def test_functions_in_frames_are_duckdb_s(connection: Connection, frame: str) -> None:
+def test_functions_in_frames_are_those_of_duckdb(connection: Connection, frame: str) -> None:
     """Every function in every frame, whether rows are equal in order or not: DuckDB's values, or a refusal."""
     no_ties = frame.startswith("ROWS") and frame.endswith(("GROUP", "TIES"))
     for order in ("", "ORDER BY n", "ORDER BY s DESC, day", "ORDER BY day"):
@@ -202,7 +202,7 @@ TIED = (
 
 
 @pytest.mark.parametrize("window", TIED)
-def test_where_rows_are_stored_decides_nothing(window: str) -> None:
+def test_storage_order_has_no_influence(window: str) -> None:
     """With many rows equal in order, and zeros of both signs, the order of storage changes no value."""
     sql = f"SELECT v, n, COUNT(*) AS c FROM (SELECT CAST({window} AS VARCHAR) AS v, n FROM t) GROUP BY v, n ORDER BY v, n"
     answers = set()
@@ -228,7 +228,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("sql", "hint"), REFUSED.items())
-def test_what_sets_units_beside_each_other_is_refused(connection: Connection, sql: str, hint: str) -> None:
+def test_windows_over_several_units_are_refused(connection: Connection, sql: str, hint: str) -> None:
     """Without the unit in PARTITION BY, or where rows equal in order would be told apart, the hint says what to write."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         connection.explain(sql)
@@ -244,7 +244,7 @@ def test_what_sets_units_beside_each_other_is_refused(connection: Connection, sq
         ("SELECT COUNT(*) FROM (SELECT SUM(n) OVER (PARTITION BY who ORDER BY n ROWS CURRENT ROW EXCLUDE TIES) AS r FROM t)", "private_window"),
     ],
 )  # fmt: skip
-def test_what_has_no_bounds_or_no_rows_of_its_own_is_refused(
+def test_windows_without_bounds_or_rows_of_one_unit_are_refused(
     connection: Connection, sql: str, code: str
 ) -> None:
     """Sums of what has no bounds, an order of private rows, and what a frame of rows cannot tell."""

@@ -73,7 +73,7 @@ def counted(connection: Connection, sql: str) -> int:
         ("(SELECT id, COUNT(*) AS n FROM people GROUP BY id) AS each", 4),
     ],
 )
-def test_people_whose_ids_are_read_alike_stay_apart(relation: str, rows: int, ward: Connection) -> None:
+def test_units_with_similar_ids_stay_distinct(relation: str, rows: int, ward: Connection) -> None:
     """Where an id is clamped, what is read is one value for many people; their rows do not meet."""
     assert counted(ward, f"SELECT COUNT(*) FROM {relation}") == rows
 
@@ -113,7 +113,7 @@ def test_a_linked_row_belongs_to_the_unit_that_its_link_leads_to(
         "people AS p WHERE NOT EXISTS (SELECT 1 FROM visits AS v WHERE v.visit = p.id)",
     ],
 )
-def test_ids_of_different_things_identify_nobody(relation: str, ward: Connection) -> None:
+def test_ids_of_different_tables_do_not_match(relation: str, ward: Connection) -> None:
     """Numbers that are equal by chance join no rows: refused, nothing charged."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         prepared(ward, f"SELECT COUNT(*) FROM {relation}")

@@ -65,7 +65,7 @@ def test_a_function_that_duckdb_lacks_is_refused(connection: Connection) -> None
                 assert _understood(plain, query), query
 
 
-def test_refusing_says_nothing_on_the_log(connection: Connection, caplog: pytest.LogCaptureFixture) -> None:
+def test_refusals_log_nothing(connection: Connection, caplog: pytest.LogCaptureFixture) -> None:
     """A refused function is not written out by the parser's generator, which logs what it cannot say."""
     with caplog.at_level(logging.DEBUG):
         for query in ("SELECT ARRAY_REMOVE_AT(age, age) FROM visits", "SELECT DATETIME(age) FROM visits"):

@@ -60,7 +60,7 @@ def parse_number(source: QueryText, node: exp.Expr, text: str) -> Literal:
 def fold_decimals(node: exp.Expr, arguments: tuple[Expr, ...]) -> Literal | None:
     """Compute arithmetic on decimal constants exactly, and convert only the result to DOUBLE, as DuckDB does.
 
-    So 0.06 + 0.01 is 0.07. None for anything else, and where the digits are too many for DuckDB too.
+    So 0.06 + 0.01 is 0.07. Return None for anything else, and for more digits than DuckDB allows.
     """
     if type(node) not in _EXACT or not all(isinstance(argument, Literal) for argument in arguments):
         return None
@@ -105,8 +105,8 @@ def parse_moment(
 ) -> Literal:
     """Return the date or timestamp that a text writes; for a DATE, a time of day is left out as in DuckDB.
 
-    One that is `zoned`, or stands beside one, may say how far it is from UTC, and is read in UTC. Elsewhere DuckDB would
-    drop what it says.
+    A literal that is `zoned`, or compared with one that is, may state its distance from UTC, and is converted to UTC.
+    Elsewhere DuckDB would ignore that distance.
     """
     at, offset = None, _ZONED.fullmatch(text)
     try:
@@ -165,9 +165,9 @@ READ_FROM_TEXT = frozenset(_READ) | {Type.DATE, Type.TIMESTAMP}
 
 # The day and the time of a statement: `current_date` and `now()` are constants in it.
 #
-# Claim: a statement that names its day or its moment is the statement in which that constant is written out.
-# Why: both are read once, before anything of the data is; the plan holds the constant, so that its fingerprint, by which
-# stored releases are found, is of that day, and no clock is in the SQL that is sent.
+# Claim: a statement that reads its day or time means the same as the statement with that constant written out.
+# Why: both are read once, before any data; the plan holds the constant, so that its fingerprint, by which stored releases
+# are found, contains that day, and the emitted SQL reads no clock.
 # Source: ISO/IEC 9075-2, <datetime value function>: all of one statement are effectively evaluated at once.
 
 
@@ -207,9 +207,9 @@ class StatementTime:
 
 # Fold expressions of constants to one constant.
 #
-# Claim: the constant is what the engine makes of the expression as it would be emitted; nothing of the data is read.
-# Why: the expression names no column and no released value, and an engine without data evaluates it. Where a conversion
-# or a division fails, which is NULL on rows, the statement is refused before any charge.
+# Claim: the constant is the engine's value of the expression as it would be emitted; no data is read.
+# Why: the expression names no column and no released value, and an engine without data evaluates it. If a conversion or a
+# division fails, which gives NULL on rows, the statement is refused before any charge.
 # Source: the manual of DuckDB, "Expressions": an expression of constants has one value in a statement.
 
 

@@ -55,14 +55,14 @@ from dpsql.sql.lower.unit_checks import suggest_unit_comparison
 
 # Join the outer values that a correlated scalar subquery compares other than by equality as a table of its own.
 #
-# `EXISTS (SELECT … FROM s WHERE s.unit = t.unit AND s.day > t.day)` means: of the distinct pairs of a unit and a day that t
-# has, those that are joined to a row of s on equal units and a later day. The pairs are grouped, and the outer rows are
-# joined to their group by equality: of the unit, and of a text that the other values make.
+# `EXISTS (SELECT … FROM s WHERE s.unit = t.unit AND s.day > t.day)` selects the distinct pairs of a unit and a day in t
+# that are joined to a row of s with an equal unit and a later day. The pairs are grouped, and the outer rows are joined to
+# their group by equality of the unit and of a text made from the other values.
 #
-# Claim: the table has at most as many rows of a unit as the outer table, each outer row is joined to one group of it at
-# most, and that group is made of rows of the same unit, and of public rows.
-# Why: distinct rows are per unit; the groups' keys are all that is joined on; private rows are refused here where no
-# equality compares what identifies the unit, and joins of private rows are on equal units in the emitted SQL besides.
+# Claim: the table has at most as many rows of a unit as the outer table, each outer row is joined to at most one group of
+# it, and that group consists of rows of the same unit and of public rows.
+# Why: distinct rows are per unit; the rows are joined on all keys of the groups. Private rows are refused here if no
+# equality compares the ids of units, and the emitted SQL also joins private rows on equal units.
 # Source: Neumann, Kemper 2015, "Unnesting arbitrary queries", section 3.1 (the join with the distinct outer values);
 # McSherry 2009, "Privacy integrated queries", section 3.2 (joins and GroupBy within a unit).
 
@@ -202,8 +202,9 @@ def lower_correlated_subquery(
 ) -> Expr | None:
     """Return the value of a subquery for each row of the outer scope; None if it does not depend on these.
 
-    `release` plans the release of private rows by given keys. `compared` are pairs of an expression over the outer rows
-    and one of the subquery's that are equal besides. Raises QueryRejected for what may not depend on the outer rows so.
+    `release` plans the release of private rows by given keys. `compared` are further pairs of an expression over the outer
+    rows and one over the subquery's rows that are equal. Raises QueryRejected for a subquery that must not depend on the
+    outer rows in this way.
     """
     inner = Scope(
         scope.context.enter_subquery(query, scope.context.common_tables, scope.context.enclosing_scope),
@@ -340,7 +341,7 @@ def _evaluate_without_rows(
 ) -> Expr:
     """Compute an expression over aggregates of no rows: a constant, except for values of queries in it.
 
-    Raises QueryRejected where it reads a column beside its aggregates, of which there is not one value then.
+    Raises QueryRejected where it reads a column next to its aggregates, which has no single value then.
     """
     found = _substitute_parts(value, of_none)
     if any(isinstance(part, (Column, ReleasedColumn)) for part in walk(found)):

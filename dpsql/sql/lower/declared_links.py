@@ -1,10 +1,10 @@
 """Joins on declared links: private rows that are joined on all columns of a foreign key of the policy.
 
-Claim: each joined row depends on rows of one privacy unit, whatever the data are; and it is the row that the same SQL has,
-if the declaration is true.
-Why: the engine joins rows of equal units alone, since the equality of units is added wherever the condition does not
-prove it. If rows with equal keys have one unit, that equality removes nothing. Bounds on rows rest on the
-declaration as on `rows_per_unit`: the emitted SQL drops what is beyond them.
+Claim: each joined row depends on rows of one privacy unit, whatever the data are; and it is the row that the same SQL gives
+in the engine, if the declaration is true.
+Why: the engine only joins rows of equal units, since the equality of units is added wherever the condition does not imply it.
+If rows with equal keys have one unit, that equality removes nothing. Bounds on the number of rows use the declaration in the
+same way as `rows_per_unit`: the emitted SQL drops the rows beyond them.
 Source: McSherry 2009, "Privacy integrated queries", section 3.2, on joins within a unit.
 """
 

@@ -118,7 +118,7 @@ def derive_column_info(expr: Expr, relation: Relation) -> ColumnInfo:
 def _derive_link_keys(expr: Expr, relation: Relation) -> frozenset[LinkKey]:
     """Derive the parts of declared keys that a column of a derived table is.
 
-    Of several private sources, two columns could be parts of one key in different rows; a key of one column is whole.
+    With several private sources, two columns could be parts of one key in different rows; a key of one column has no parts.
     """
     alone = sum(map(is_private, iterate_sources(relation))) == 1
     held = expr.facts.link_keys if isinstance(expr, Column) else frozenset()
@@ -183,7 +183,8 @@ def with_common_tables(context: StatementContext, select: exp.Expr) -> Statement
 def lower_set_operation(context: StatementContext, node: exp.Expr, alias: str) -> SetOperation:
     """Lower UNION, UNION ALL, INTERSECT and EXCEPT of two or more queries, by position.
 
-    A chain of them, `a UNION ALL b UNION ALL c`, is taken from left to right, so that its depth is that of its deepest part.
+    A chain of them, `a UNION ALL b UNION ALL c`, is processed from left to right, so that its depth is the depth of its
+    deepest part.
     """
     chain = _list_chained_operations(context, node)
     inner = context.enter_subquery(node, context.common_tables, context.enclosing_scope)
@@ -212,7 +213,7 @@ def _lower_long_union_all(
 ) -> SetOperation:
     """Combine a chain of UNION ALL, the first operation first, by halves, so that the plan has few levels.
 
-    Claim: the rows, their order among the queries and their units are those of the chain from left to right.
+    Claim: the result has the same rows, units and order of queries as the chain from left to right.
     Why: UNION ALL is associative, and the halves keep the order of the queries.
     Source: none but the definition.
     """
@@ -397,8 +398,9 @@ def is_identified(context: StatementContext, node: exp.Expr, source: Project | S
 def _check_row_units(context: StatementContext, node: exp.Expr, left: Source, right: Source) -> None:
     """Refuse to read twice a table whose rows are units, and to combine it with one whose units have ids.
 
-    Claim: each unit has its rows on one side, and is charged to the account of its table.
-    Why: a row that is a unit is in one table, which is read once. Both tables are charged in full, as each has units of its own.
+    Claim: each unit has its rows on one side only, and is charged to the account of its table.
+    Why: a row that is a unit is in one table, and that table is read once. Both tables are charged in full, as each has units
+    of its own.
     Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (disjoint sets of units), for the rows of each table.
     """
     scans = (*list_private_scans(left), *list_private_scans(right))

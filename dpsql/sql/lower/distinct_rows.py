@@ -1,14 +1,14 @@
 """Distinct rows across privacy units, which no relation holds: a release counts their values.
 
-SELECT DISTINCT, UNION, INTERSECT and EXCEPT of private rows that do not say whose they are make one row of equal rows of
-several units. Over them stand COUNT(*), COUNT(x) and COUNT(DISTINCT x), which are numbers of distinct values.
+SELECT DISTINCT, UNION, INTERSECT and EXCEPT of private rows without the unit's id merge equal rows of several units into one.
+Only COUNT(*), COUNT(x) and COUNT(DISTINCT x) are allowed over them, which are numbers of distinct values.
 
-Claim: one unit moves each of these numbers, in all groups together, by at most the number of its rows that count.
-Why: rows are made one by counting distinct texts, one for each row of values, over all rows of the units; see
-`dpsql.plan.aggregates.statistics`. |A ∩ B| = |A| + |B| - |A ∪ B| and |A - B| = |A ∪ B| - |B| are computed of three and of
-two such numbers over the rows of both sides, each of which a release measures. Of several sides, whatever is asked of a
-value is decided by the sides that have it; it is a sum, with whole factors, of whether it is on any of some sides, and
-so the number of values is that sum of numbers of distinct values of some sides.
+Claim: one unit moves each of these numbers, in all groups together, by at most the number of its rows that are counted.
+Why: equal rows are merged by counting distinct texts, one for each row of values, over all rows of the units; see
+`dpsql.plan.aggregates.statistics`. |A ∩ B| = |A| + |B| - |A ∪ B| and |A - B| = |A ∪ B| - |B| are computed from three and from
+two such numbers over the rows of both sides, each of which a release measures. With several sides, whether a value counts
+depends on the set of sides that have it. That is a sum, with whole factors, of indicators that the value is on at least one
+of a subset of the sides; so the number of values is the same sum of numbers of distinct values over subsets of the sides.
 Source: McSherry 2009, "Privacy integrated queries", section 3.2 (union); Rota 1964, "On the foundations of combinatorial
 theory I", section 3 (Möbius inversion over subsets).
 """
@@ -237,8 +237,8 @@ def _is_in_set_operation(source: SetOperation, having: Iterator[bool]) -> bool:
 def _compute_factors(number: int, is_member: Callable[[Iterator[bool]], bool]) -> dict[int, int]:
     """Compute the factors of the numbers of values of some sides, these as bits, whose sum is the number of values that are left.
 
-    What is on the sides of a set of bits `has` is on any of `some` where they share a bit. So a value counts as
-    total - g(none of has), where g sums the factors of the sets within a complement; g is inverted over subsets.
+    A value on the sides of a bit set `has` is on at least one side of `some` if the two sets share a bit. So it counts as
+    total - g(complement of has), where g sums the factors of the subsets of its argument; g is inverted over subsets.
 
     >>> _compute_factors(2, lambda having: all([next(having), next(having)]))
     {1: 1, 2: 1, 3: -1}

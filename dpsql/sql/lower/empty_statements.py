@@ -2,9 +2,9 @@
 
 Tools send them to learn the names and types of columns: `SELECT * FROM visits WHERE 1=0`.
 
-Claim: the plan reads no table; its columns have the names and types that the statement's have.
-Why: it is written of constants alone. Names and types follow from the text, the policy and the schema, and the statement
-that they are taken from was lowered as a whole, so that what is refused in it is refused.
+Claim: the plan reads no table; its columns have the names and types of the statement's columns.
+Why: it consists of constants only. Names and types follow from the text, the policy and the schema. The statement was lowered
+as a whole, so that whatever is not allowed in it is refused.
 Source: ISO/IEC 9075-2, <fetch first clause> and <where clause>: no row fulfils them, whatever the rows are.
 """
 

@@ -1,11 +1,10 @@
 """Drop the clauses of a subquery of EXISTS or IN that do not change its values.
 
-`EXISTS (SELECT … ORDER BY day LIMIT 1)` is EXISTS of the rows themselves, so that nothing is read in an order that belongs to
-private rows.
+`EXISTS (SELECT … ORDER BY day LIMIT 1)` is EXISTS of the rows themselves, so that private rows need no order.
 
 Claim: EXISTS and IN have the same value without these clauses.
-Why: both ask whether some row is there. ORDER BY without LIMIT leaves no row out, DISTINCT leaves one of equal rows, and LIMIT
-of one row or more leaves a row where there is one, which is all that EXISTS asks.
+Why: both ask whether there is a row. ORDER BY without LIMIT removes no row, DISTINCT keeps one of equal rows, and LIMIT n
+with n ≥ 1 keeps a row if there is one, which decides EXISTS.
 Source: ISO/IEC 9075-2, <exists predicate> and <in predicate>.
 """
 

@@ -1,10 +1,10 @@
 """Lower EXISTS and IN over a subquery as a truth value of each row, wherever one is allowed.
 
-Claim: a mark adds a column to rows: it removes none, repeats none, and depends on rows of the same unit, on public rows
-and on what is released.
-Why: EXISTS is COUNT(*) > 0 of the subquery for the row, and IN is EXISTS of an equal value, NULL where there is none but
-one is unknown. Such a count is a group of the subquery's rows by what it has in common with the row, to which the row is
-joined by LEFT JOIN: there is one group for it at most, and of private rows only one of its own unit, since all others
+Claim: the truth value is a further column of the rows: it removes no row, repeats no row, and depends on rows of the same
+unit, on public rows and on released values only.
+Why: EXISTS is COUNT(*) > 0 of the subquery for the row, and IN is EXISTS of an equal value, or NULL if there is no equal
+value but a NULL. The subquery's rows are grouped by the columns that are compared with the row, and the groups are joined to
+the rows by LEFT JOIN: each row has at most one group, and for private rows that is a group of its own unit, since all others
 are refused here. Nothing is released for it.
 Source: Neumann, Leis, Kemper 2017, "The Complete Story of Joins (in HyPer)", section 3.2 (mark joins); McSherry 2009,
 "Privacy integrated queries", section 3.2 (stability of GroupBy and of joins on its key).

@@ -118,8 +118,8 @@ def _iterate_readings(
 ) -> Iterator[tuple[Expr, ...]]:
     """Yield the arguments unchanged; then with text constants read in the type of their neighbors, as in SQL.
 
-    Arithmetic that was widened is the whole number that it stands for: to // first, as of real numbers that is /, and to
-    functions of whole numbers alone.
+    Widened arithmetic is read as the whole number that it represents: first by //, which is / for real numbers, and by
+    functions that take whole numbers only.
     """
     whole = tuple(map(_restore_integer, arguments))
     again = whole != arguments and all(argument.type is Type.INTEGER for argument in whole)

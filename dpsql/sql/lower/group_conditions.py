@@ -1,12 +1,13 @@
 """Rewrite IN, EXISTS, = ANY and <> ALL with a subquery next to groups or windows as conditions on a derived table of these.
 
 `SELECT k, COUNT(*) FROM t GROUP BY k HAVING k IN (SELECT …)` is `SELECT k, n FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k)
-WHERE k IN (SELECT …)`: HAVING keeps groups as WHERE keeps the rows that they are. Windows are computed over what HAVING
-keeps, so they stand around, and those that QUALIFY compares with a subquery in one more derived table.
+WHERE k IN (SELECT …)`: HAVING selects groups as WHERE selects the rows of the derived table. Windows are computed over the
+groups that HAVING keeps, so they are outside of it; windows that QUALIFY compares with a subquery are in one more derived
+table.
 
 Claim: the statement means the same, and nothing else is released.
-Why: HAVING and QUALIFY are conditions on the rows of such derived tables. What they compare are expressions over groups, which
-the derived table has as columns.
+Why: HAVING and QUALIFY are conditions on the rows of such derived tables. They compare expressions over groups, which are
+columns of the derived table.
 Source: ISO/IEC 9075-2, <having clause>; Dwork, Roth 2014, Proposition 2.1 (post-processing).
 """
 
@@ -30,7 +31,7 @@ _UNCHANGED = (
 )  # fmt: skip
 """Nodes that mean the same in the SELECT around the derived table."""
 _PARTS = (exp.If, exp.Tuple, exp.Where, exp.Order, exp.Ordered, exp.Having, exp.Qualify)
-"""Nodes that are no values themselves."""
+"""Nodes that are not values themselves."""
 _SETS = (exp.Group, exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple, exp.Paren)
 """Nodes in which a number is the ordinal of an output."""
 

@@ -1,8 +1,8 @@
 """Lower ROLLUP, CUBE and GROUPING SETS to one SELECT per grouping set.
 
 Claim: a query with grouping sets is the UNION ALL of one release per set, and its loss is the sum of their losses.
-Why: each set is a SELECT over the same rows, in which the other keys are NULL. Each is analysed, charged and noised like
-any other release of the statement.
+Why: each set is a SELECT over the same rows, in which the other keys are NULL. Each is analyzed, charged and noised like any
+other release of the statement.
 Source: ISO/IEC 9075-2, <grouping sets specification>, which defines them by that union.
 """
 
@@ -105,8 +105,8 @@ def lower_grouping_call(
 
 # Windows over the groups of all grouping sets: the outputs of each set, and windows over these together.
 #
-# Claim: they are as private as the groups of the sets.
-# Why: these are released, or public; windows over their union are post-processing.
+# Claim: they are as private as the groups of the sets are.
+# Why: the groups are released or public; windows over their union are post-processing.
 # Source: Dwork, Roth 2014, Proposition 2.1.
 
 

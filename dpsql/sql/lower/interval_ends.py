@@ -2,8 +2,8 @@
 
 Here x is an aggregate, or an expression over the aggregates and keys of one row, such as SUM(cost) / COUNT(*).
 
-The ends are further columns of each source that has x: the SELECT that releases it, and queries above. The ends of a
-quantile, as MEDIAN(x), are chosen privately, by the SELECT that releases it.
+The ends are further columns of each source that has x: the SELECT that releases it, and the queries around it. The ends of a
+quantile such as MEDIAN(x) are selected privately by the SELECT that releases it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def get_interval_argument(text: Text, node: exp.Expr) -> exp.Expr:
 def with_interval_columns(source: Source) -> Source:
     """Return the source with both interval ends next to each noisy column.
 
-    Where rows were made distinct, an end is no function of the row. Names that begin with # are no user's.
+    After DISTINCT, an end is not a function of the row. Names that begin with # cannot be a user's.
     """
     if (
         not isinstance(source, PublicSubquery)
@@ -64,9 +64,9 @@ def with_interval_columns(source: Source) -> Source:
 def build_interval_end(expr: Expr, which: str, aggregates: Sequence[Aggregation]) -> Expr | None:
     """Build an interval end of an expression over noisy aggregates and keys of one row; None for all others.
 
-    Claim: of an aggregate with a factor and a shift it is that end of its interval; else a column for the end of an
-    interval that is simulated. Either costs nothing.
-    Why: x -> a x + b carries an interval that holds x to one that holds a x + b, its ends in turn if a < 0; both are
+    Claim: for a x + b with an aggregate x it is that end of its interval; else a column for the end of a simulated interval.
+    Both are free.
+    Why: x -> a x + b maps an interval that holds x to one that holds a x + b, with its ends swapped if a < 0; both are
     functions of noisy cells and of the public law of their noise.
     Source: Moore 1966, "Interval Analysis"; Dwork, Roth 2014, Proposition 2.1 (post-processing).
     """
@@ -94,8 +94,8 @@ def build_quantile_interval_end(
 ) -> Expr | None:
     """Build an end of the interval of a value in order of size, or of a linear function of one; None for all else.
 
-    The end is released too, as one of the `aggregates`, to which it is added; if the value itself is none of the first,
-    which are `asked` for otherwise, the end takes its place.
+    The end is released too, and is added to the `aggregates`. If the value itself is not among the first `asked` of them,
+    which the query needs otherwise, the end replaces it.
     """
     found = match_linear(expr)
     day = isinstance(expr, Call) and expr.function.name == "cast_timestamp"

@@ -52,10 +52,9 @@ def lower_condition(scope: Scope, node: exp.Expr) -> Expr:
 
 
 def iterate_factored_conjuncts(predicate: Expr) -> Iterator[Expr]:
-    """Yield the conjuncts of a predicate.
+    """Yield the conjuncts of a predicate, with those that all alternatives of an OR have in common.
 
-    What all alternatives of an OR require is required of each row: (a AND b) OR (a AND c) is a AND
-    (b OR c), whether or not anything is unknown.
+    (a AND b) OR (a AND c) is a AND (b OR c), also where some of them are unknown.
     """
     name = predicate.function.name if isinstance(predicate, Call) else ""
     if isinstance(predicate, Call) and name == "and":
@@ -109,8 +108,8 @@ def collect_aliased_items(select: exp.Select) -> dict[str, exp.Expr]:
 def build_from_relation(scope: Scope, items: Sequence[FromItem], where: Sequence[Expr]) -> Relation:
     """Build the relation of a FROM clause and the conditions of WHERE.
 
-    Inner joins may be written in any order: a private source is put first, for its rows are the ones
-    that are followed, and then whatever repeats them least.
+    Inner joins may be written in any order: a private source is put first, since its rows belong to the units, and then the
+    sources that repeat them least.
     """
     first_left = next((index for index, item in enumerate(items) if item.kind is JoinKind.LEFT), len(items))
     inner, rest = list(items[:first_left]), list(items[first_left:])
@@ -141,8 +140,8 @@ def check_conditions_applied(
 ) -> None:
     """Refuse a relation in which a condition of FROM or WHERE is not applied, or another is.
 
-    The conditions of a LEFT JOIN stand in that join. All others are required of each row, so it is the same
-    at which INNER JOIN or filter they stand. Raises QueryRejected.
+    The conditions of a LEFT JOIN belong to that join. All others must hold for each row of the result, so they may be applied
+    at any INNER JOIN or filter. Raises QueryRejected.
     """
     outer = {scope.tables[item.alias].alias: item for item in items if item.kind is JoinKind.LEFT}
     required = {_normalize_condition(part) for part in where}

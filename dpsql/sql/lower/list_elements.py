@@ -26,7 +26,7 @@ from dpsql.sql.lower.scope import NamedSource, Scope
 def add_unnested_elements(scope: Scope, node: exp.Expr, *, outer: bool = False) -> bool:
     """Bring the elements of a list of a table in scope into it; False where UNNEST is of something else.
 
-    Rows without elements are left out, but of an `outer` join, LEFT JOIN UNNEST.
+    Rows without elements are left out, except in an `outer` join, LEFT JOIN UNNEST.
 
     Claim: each row of a unit becomes at most `max_elements` rows of that unit.
     Why: the scan itself repeats its rows, so that each has the unit of its table; the bound of rows is multiplied.
@@ -122,10 +122,11 @@ def add_selected_elements(scope: Scope, select: exp.Select) -> str | None:
 
     Returns the alias of a source to be joined, where constants are unnested.
 
-    Claim: rows, units and their bounds are those of the same UNNEST in FROM.
-    Why: an item is computed for each row that FROM and WHERE leave, and there is a row for each element of its list, none for
-    an empty list or NULL. WHERE does not read elements, so it does not matter which comes first. Windows, which see the
-    rows before, and a second list, which is put beside the first and not against each of its elements, are refused.
+    Claim: rows, units and bounds are the same as with UNNEST in FROM.
+    Why: an item is computed for each row that FROM and WHERE keep, and gives one row for each element of its list, and none
+    for an empty list or NULL. WHERE does not read elements, so the order of the two does not matter. Windows are refused,
+    since they are computed over the rows before UNNEST; so is a second list, since its elements are paired with those of the
+    first one.
     Source: McSherry 2009, Theorem 5.
     """
     items = [*select.expressions, *(getattr(select.args.get("group"), "expressions", None) or ())]

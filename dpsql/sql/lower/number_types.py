@@ -28,12 +28,12 @@ from dpsql.sql.parse.rejection import QueryText
 
 # Round DECIMAL values as the engine does: exactly, where they are read as DOUBLE.
 #
-# A DECIMAL with s digits after the point is m / 10^s for a whole number m, and is read as the nearest DOUBLE; what is added
-# and multiplied of such differs from m / 10^s by a few units in the last place.
+# A DECIMAL with s digits after the point is m / 10^s for a whole number m, and is read as the nearest DOUBLE; sums and
+# products of such values differ from m / 10^s by a few units in the last place.
 #
-# Claim: the result is the DOUBLE nearest to the value that the engine has, where m is below 2^50.
-# Why: x · 10^s is then within a half of m, so that ROUND gives m. Division is rounded correctly, and m / 10^k is no closer to
-# a half or to a whole number than 1/m of itself, unless it is one: so a half is seen to be one, and nothing else is.
+# Claim: the result is the DOUBLE nearest to the engine's value, if m is below 2^50.
+# Why: x · 10^s is then within a half of m, so that ROUND gives m. Division is rounded correctly, and m / 10^k is at least
+# 1/m of itself away from a half or a whole number, unless it is one: so exactly the halves are recognized as halves.
 
 
 _COMPARES = frozenset({"eq", "ne", "in", "is_distinct", "is_not_distinct", "lt", "le", "gt", "ge"})
@@ -90,7 +90,7 @@ def round_before_cast(name: str, arguments: tuple[Expr, ...]) -> tuple[Expr, ...
 def round_before_comparison(name: str, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """Return the arguments of a comparison, with computed decimals rounded to the engine's DECIMAL.
 
-    So a + b is 0.3 where a is 0.1 and b is 0.2, and no more than that.
+    So a + b equals 0.3 where a is 0.1 and b is 0.2.
     """
     return tuple(map(round_to_decimal, arguments)) if name in _COMPARES else arguments
 
@@ -127,7 +127,7 @@ def _build_remainder(built: Call) -> Call:
 def round_to_digits(value: Expr, digits: int) -> Expr:
     """Return the argument of a cast to a DECIMAL with `digits` digits after the point (0: to a whole number), rounded as one.
 
-    The cast of a DOUBLE takes halves to the even number, that of a DECIMAL takes them away from zero, as ROUND does.
+    The cast of a DOUBLE rounds halves to even; the cast of a DECIMAL rounds them away from zero, as ROUND does.
     """
     own = find_scale(value) if value.type is Type.DOUBLE else None
     if own is None or own < digits:
@@ -166,10 +166,10 @@ def _build_call(name: str, *arguments: Expr) -> Call:
 
 # Round FLOAT values, of 32 bits, as the engine does, where they are read as DOUBLE.
 #
-# Claim: a comparison, a text and what is computed of FLOAT columns and constants are those of the engine, below the largest FLOAT;
+# Claim: comparisons, texts and results of FLOAT columns and constants are those of the engine, up to the largest FLOAT;
 # beyond it a result is NULL.
-# Why: every FLOAT is a DOUBLE, and one that is rounded to the nearest FLOAT after an operation of DOUBLE on two FLOATs is the FLOAT
-# that the operation on FLOAT gives, as 53 >= 2 * 24 + 2 digits. A constant beside a FLOAT is one.
+# Why: every FLOAT is a DOUBLE. An operation on two FLOATs in DOUBLE, rounded to the nearest FLOAT, gives the result of the
+# same operation in FLOAT, as 53 >= 2 * 24 + 2 digits. A constant in an operation with a FLOAT is a FLOAT.
 # Source: Figueroa 1995, "When is double rounding innocuous?", for +, -, * and /.
 
 
@@ -263,7 +263,7 @@ class StoredNumberFormat:
 def find_number_format(expr: Expr) -> StoredNumberFormat | None:
     """Return how the numbers are written that a column of texts holds; None for other expressions.
 
-    Where all digits of a DECIMAL are after the point, the engine writes none before it.
+    If all digits of a DECIMAL are after the point, the engine writes no digit before it.
     """
     if not isinstance(expr, Column) or expr.type is not Type.VARCHAR:
         return None
@@ -284,7 +284,7 @@ def find_id_constants(
 ) -> list[Literal] | None:
     """Return the texts of a number or list of numbers beside a numeric id that is read as text, or None.
 
-    Claim: they are equal if and only if the numbers are, of whatever size.
+    Claim: the texts are equal if and only if the numbers are, however large they are.
     Why: the engine writes each number of one type in one way.
     """
     form = find_number_format(column)

@@ -112,7 +112,7 @@ def lower_select_items(
 ) -> SelectItems | OuterQuery:
     """Lower a SELECT to rows and groups of units or of public rows, or by `release` to a release of them.
 
-    Groups of private rows are released where their keys do not hold the unit, nor what is declared to be one unit's.
+    Groups of private rows are released if their keys neither identify the unit nor are declared to belong to one unit.
     """
     grouping: Grouping
     scope.pending_joins = []
@@ -236,11 +236,11 @@ def is_unit_key(key: Expr, relation: Relation) -> bool:
 def has_unit_key(keys: Sequence[Expr], relation: Relation) -> bool:
     """Return whether rows with equal keys belong to one unit, by identities or by declared links.
 
-    Of a key whose values the policy lists, the groups are known, and are released.
+    The groups of a key whose values the policy lists are known, and are released.
 
     Claim: groups by such keys are groups of rows of one unit each, whatever the data are.
-    Why: the emitted SQL groups by the unit besides the keys. Where a declaration is false, a value that several units have
-    is a group of each of them, and so is NULL.
+    Why: the emitted SQL groups by the unit and the keys. If a declaration is false, a value that several units have gives one
+    group for each of them, and so does NULL.
     Source: McSherry 2009, "Privacy integrated queries", section 3.2, on grouping within a partition.
     """
     finer = list_finer_keys(keys, relation)

@@ -1,6 +1,6 @@
 """Requirements on the groups of a release before it is planned: that they are public, and their values.
 
-Lowering says what is needed, the engine decides it when it has analysed the release.
+Lowering states what a release must fulfill; the engine decides it once the release is analyzed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CompleteGroupsRequirement(PublicGroupsRequirement):
 class PublicValuesRequirement(PublicGroupsRequirement):
     """A release with the same requirement, whose public values are written into the statement.
 
-    `build_value` gives what stands in the place of `placeholder`, from the public values of each key. It may refuse them.
+    `build_value` returns the expression that replaces `placeholder`, from the public values of each key. It may refuse them.
     """
 
     placeholder: Scalar

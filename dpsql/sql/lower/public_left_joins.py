@@ -1,10 +1,10 @@
 """FROM public LEFT JOIN private: every public row has a group, also without a matching private row.
 
-Claim: if all groups are public, and every aggregate ignores public rows without a private match, the release is that of
-the INNER JOIN.
+Claim: if all groups are public, and every aggregate ignores public rows without a private match, the release is that of the
+INNER JOIN.
 Why: all public groups are released, also empty ones; an expression that is NULL where the private columns are is neither
 counted nor summed.
-Source: ISO/IEC 9075-2, <joined table> and <aggregate function>, by which aggregates of a column leave NULL out.
+Source: ISO/IEC 9075-2, <joined table> and <aggregate function>, by which aggregates of a column ignore NULL.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def find_optional_source(scope: Scope) -> str | None:
 def to_inner_join(scope: Scope, items: list[FromItem]) -> list[FromItem]:
     """Return the items of a FROM clause with such a source joined to the public rows that it has rows of.
 
-    Raises QueryRejected where it does not come last, or is joined by more than equalities and conditions on it.
+    Raises QueryRejected if it is not the last join, or has conditions other than equalities and conditions on the joined
+    table.
     """
     name = find_optional_source(scope)
     if name is None:

@@ -1,9 +1,9 @@
 """Lower comparisons with ALL and ANY of a column to comparisons with its least or greatest value.
 
-Claim: `x > ALL (SELECT y …)` is TRUE where there is no y; FALSE where x > MAX(y) is; unknown where it is, or where some y is
-NULL; else TRUE. Likewise for >= with MAX, and for < and <= with MIN; = is >= and <=. ANY is the opposite of ALL of the
-opposite comparison. The rows are public, released, or of the unit of the row that is compared, so that nothing more is
-released.
+Claim: `x > ALL (SELECT y …)` is TRUE if there is no y; FALSE if x > MAX(y) is FALSE; unknown if x > MAX(y) is unknown or some
+y is NULL; else TRUE. Likewise for >= with MAX, and for < and <= with MIN; = is the conjunction of >= and <=. ANY is the
+negation of ALL with the negated comparison. The rows are public, released, or belong to the unit of the compared row, so that
+nothing more is released.
 Why: ALL is the AND of the comparisons with each y, which the greatest y decides, as the order is total: NaN is the greatest.
 Source: ISO/IEC 9075-2, <quantified comparison predicate>; Dwork, Roth 2014, Proposition 2.1 (post-processing).
 """
@@ -60,8 +60,8 @@ def lower_quantified_comparison(
 ) -> Expr:
     """Return whether a value compares so with all, or any, values of a subquery.
 
-    `value` lowers what is compared, else the scope does; `correlate` lowers a subquery that has a value for each row around
-    it, where that may be, and gives None for what has one value for all.
+    `value` lowers the compared expression; by default the scope does. `correlate` lowers a subquery that has a value for each
+    row around it, where that is allowed, and returns None for a subquery with one value for all rows.
     Raises QueryRejected.
     """
     operand, side = scope.source.take_arguments(node, "this", "expression")

@@ -1,7 +1,7 @@
 """Lower scalar SQL to typed expressions: the whitelist of nodes and functions.
 
-`SHAPES` lists the tree nodes that are plain functions of their arguments, the registry's names say which
-calls are, and `_SPECIAL` lists the nodes that need a word more. A node in none of them is refused.
+`SHAPES` lists the tree nodes that are plain functions of their arguments, the names of the registry are the calls that are
+functions too, and `_SPECIAL` lists the nodes with a rule of their own. Any other node is refused.
 """
 
 from __future__ import annotations

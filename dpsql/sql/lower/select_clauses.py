@@ -164,7 +164,8 @@ def lower_limit_or_offset(groups: Grouping, name: str) -> int | None:
 def lower_grouping_set(groups: Grouping, keys: Sequence[exp.Expr], every: Iterable[exp.Expr]) -> OuterQuery:
     """Return the groups of one grouping set, and its outputs; keys that only other sets have are NULL.
 
-    Windows among the outputs, and what QUALIFY asks, are over the groups of all sets. Of ORDER BY it has what is no output.
+    Windows in the outputs and in QUALIFY are over the groups of all sets. `order` has the items of ORDER BY that are not
+    outputs.
     """
     items = list_select_items(groups.scope, groups.select)
     groups.group_by.add_items(keys, items)

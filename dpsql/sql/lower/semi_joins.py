@@ -53,7 +53,7 @@ def _is_semi_join(node: exp.Expr) -> bool:
 
 
 OuterTableLowering = Callable[[Sequence[Expr]], tuple[list[FromItem], list[Expr]]]
-"""What is joined besides, for conditions that name columns of an outer query, and the conditions of that join."""
+"""A further source to be joined, for conditions that name columns of an outer query, and the conditions of that join."""
 
 
 def split_where(
@@ -61,7 +61,8 @@ def split_where(
 ) -> tuple[Relation, list[Expr]]:
     """Return the rows of FROM and WHERE, and separately the conditions that name columns of an outer query.
 
-    With `joining` these are joined to a further source, where they are no equalities. Of what is `released`, public rows without private ones may be left out, whose groups are there without them.
+    With `joining`, conditions that are not equalities are those of a join to a further source. If the rows are `released`,
+    public rows without private ones may be left out, since their groups are released without them.
     """
     items = lower_from_clause(scope, select)
     items = to_inner_join(scope, items) if released else items
@@ -215,10 +216,10 @@ def _check_unknown(
 ) -> None:
     """Refuse NOT IN over private rows where NULL would be compared with the rows of all units.
 
-    A value other than NULL is only equal to values of its own unit; but `NULL NOT IN S` is true if no unit has a
-    value in S, and `x NOT IN S` never is if anybody has NULL there. Of a row of values it is enough that those of the
-    units are known: where they differ, the rows do, whatever is unknown besides. So are the columns of a declared link,
-    all of them, where these alone say whose the rows are.
+    A value other than NULL is only equal to values of its own unit; but `NULL NOT IN S` is true if no unit has a value in S,
+    and `x NOT IN S` never is if anybody has NULL there. In a comparison of rows of values, only the ids of the units must be
+    known: where they differ, the rows differ, whatever else is unknown. The same holds for all columns of a declared link
+    together, if only these identify the unit of the rows.
     """
     if not is_private(right) or any(
         isinstance(part, Call) and _is_unit_equality(part, right) for part in others

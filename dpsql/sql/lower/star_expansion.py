@@ -1,8 +1,8 @@
 """List SELECT items, and expand `*`, also next to GROUP BY, with EXCLUDE, REPLACE and RENAME.
 
-Claim: they are the columns of `*` and expressions over its rows, so that nothing else is read.
-Why: each name that stands there is one of the columns of `*`, and is refused elsewhere, as in DuckDB. Beside GROUP BY they stand
-in the place of `*` as if they were written, so that each is a group key, or is refused.
+Claim: the items are columns of `*` and expressions over its rows, so that nothing else is read.
+Why: each name in them must be a column of `*`, as in DuckDB, and is refused otherwise. Next to GROUP BY they replace `*` as
+if they were written out, so that each is a group key, or is refused.
 Source: DuckDB's documentation, "Star expression".
 """
 
@@ -31,7 +31,7 @@ def apply_star_modifiers(
 ) -> list[tuple[str, _T]]:
     """Apply EXCLUDE, REPLACE and RENAME to `columns`, the columns of `*`.
 
-    They are what `lower` makes of expressions: lowered ones, or their nodes.
+    Their values are results of `lower`: lowered expressions, or nodes.
     """
     excluded, replaced, renamed = source.take_arguments(star, "except_", "replace", "rename")
     known = [normalize_name(name) for name, _ in columns]
@@ -85,7 +85,7 @@ def _split_alias(text: QueryText, node: exp.Expr) -> Item:
 def expand_star_item(scope: Scope, item: exp.Expr, *, grouped: bool) -> list[Item] | None:
     """Return the columns that an item of a SELECT with GROUP BY means as `*`, each with its name if it has another; None for other items.
 
-    Of a private table it is no item: the database may have columns that nobody has declared.
+    For a private table it returns None: the database may have columns that nobody has declared.
     """
     star = item.this if type(item) is exp.Column else item
     if type(star) is not exp.Star:

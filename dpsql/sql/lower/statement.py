@@ -114,9 +114,8 @@ def lower_statement(
 ) -> LoweredStatement:
     """Lower the statement to a plan, with its requirements on its releases.
 
-    `facts` looks public tables up, `max_groups` is the query's own contribution bound, `at` when the statement was
-    asked, in UTC. Raises
-    QueryRejected, with the place in the text, for anything that is not known to be safe.
+    `facts` looks public tables up, `max_groups` is the query's own contribution bound, `at` the time of the statement, in
+    UTC. Raises QueryRejected, with the place in the text, for anything that is not known to be safe.
     """
     given = parameters if isinstance(parameters, BoundParameters) else BoundParameters(tuple(parameters))
     values_ = given.order_values(statement.parameters, statement.names)

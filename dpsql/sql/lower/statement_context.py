@@ -58,9 +58,9 @@ class SourceCounter:
 class StatementContext:
     """The context that all parts of one statement share.
 
-    `lower_derived_query` lowers the query of a derived table, `lower_correlated_select` a subquery with a value for each outer row, `lower_subquery_predicate` EXISTS or
-    IN over a subquery as a truth value of each row. `requirements` is what
-    they need to know of their releases.
+    `lower_derived_query` lowers the query of a derived table, `lower_correlated_select` a subquery with a value for each
+    outer row, `lower_subquery_predicate` EXISTS or IN over a subquery as a truth value of each row. `requirements` are facts
+    about their releases that must hold.
     """
 
     source: QueryText

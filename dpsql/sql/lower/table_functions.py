@@ -1,8 +1,8 @@
 """Lower `range`, `generate_series` and UNNEST of constants to public rows.
 
 Claim: their rows are public, and the same on neighboring databases.
-Why: their arguments are constants of the statement; an engine without data computes them when it is planned, and what is
-sent holds the values.
+Why: their arguments are constants of the statement; an engine without data computes them during planning, and the emitted SQL
+holds the values.
 Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
 """
 

@@ -1,8 +1,8 @@
 """Resolve a name in FROM, with or without schema and database, to a declared table and its scan.
 
 Claim: a name means the table that DuckDB would take, and no other is read.
-Why: only declared tables exist, each with its schema; a name without one is of the default schema, `main`. Where a word is
-the name of a schema and of the database, DuckDB does not decide either.
+Why: only declared tables exist, each with its schema; a name without one is of the default schema, `main`. A word that is the
+name of both a schema and the database is refused, as in DuckDB.
 Source: DuckDB's documentation, "Name qualification".
 """
 

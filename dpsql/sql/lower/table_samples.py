@@ -24,8 +24,8 @@ _WRITTEN = "write FROM t TABLESAMPLE UNITS (10%), or (10 PERCENT)"
 def lower_sample(source: QueryText, node: exp.Expr, scan: Scan) -> Scan:
     """Return the scan of a table with the sample of a clause; a sample of all units leaves it unchanged.
 
-    Raises QueryRejected with code "clause" for a sample of rows, with code "sample" for one of units that is not known to be
-    private.
+    Raises QueryRejected with code "clause" for a sample of rows, with code "sample" for a sample of units that is not known
+    to be private.
     """
     method, percent = source.take_arguments(node, "method", "percent", size=(node.args.get("size"),))
     if type(method) is not exp.Var or str(source.take_arguments(method, "this")[0]).upper() != "UNITS":

@@ -16,7 +16,7 @@ MOST = 100
 def rewrite_as_top_k(outer: OuterQuery) -> OuterQuery | None:
     """Return the query with its best groups selected, if that is all it asks for; None for any other.
 
-    It shows nothing but keys, and orders by one aggregate that is a sum over units. Its groups must be public.
+    The statement outputs only keys, and orders by one aggregate that is a sum over units. Its groups must be public.
     """
     if not isinstance(outer.source, Release):
         return None

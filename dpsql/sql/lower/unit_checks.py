@@ -47,7 +47,7 @@ def check_unit(scope: Scope, node: exp.Column | None) -> None:
 def check_groups(source: QueryText, node: exp.Expr, keys: Iterable[Expr], relation: Relation) -> None:
     """Refuse groups of a derived table that hold one unit each, unless a key is NULL or not the unit's id.
 
-    They would be groups across units, of which hardly one is released.
+    They would be groups across units, and hardly any of them would be released.
     """
     for key in keys:
         secret = derive_domain(key, derive_known_intervals(relation), derive_listed_values(relation)) is None
@@ -58,8 +58,9 @@ def check_groups(source: QueryText, node: exp.Expr, keys: Iterable[Expr], relati
 def check_hidden_groups(context: StatementContext, node: exp.Expr, outer: OuterQuery) -> None:
     """Note the groups of a derived table by keys whose values may each be one unit's: nothing is computed of them all.
 
-    Of groups of one unit each none is released, and what is computed of the others has another meaning in SQL. A query
-    that counts units in each group says itself that several share it, and so does one in which each unit has one row.
+    Groups of a single unit are not released, so that a computation over the remaining groups would mean something else in
+    SQL. The query is accepted if it counts the units of each group, or if each unit has one row, since both say that several
+    units share a group.
     """
     for release in _iterate_releases(outer):
         _check_hidden_release(context, node, release)

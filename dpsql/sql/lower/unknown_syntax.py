@@ -1,6 +1,6 @@
 """Refuses functions, syntax and types that are not known, with what to write instead in the user's own words.
 
-Everything here is refused before it is called: the texts only explain, and accept nothing.
+The callers have decided to refuse already: this module only explains, and accepts nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dpsql.sql.lower.operators import REFUSED
 from dpsql.sql.parse.rejection import QueryText, format_sql
 
 _SCHEMAS = frozenset({"main", "pg_catalog", "system"})
-"""Schemas before a function's name, which DuckDB takes for no value."""
+"""Schemas before a function's name, which DuckDB does not take for a value."""
 _SIMILAR = 0.75
 """The least similarity, by difflib's measure, of a name that is proposed."""
 _MOST_ITEMS = 3
@@ -92,7 +92,7 @@ def refuse_columns_call(source: QueryText, node: exp.Expr, names: Iterable[str])
 def _match_columns(node: exp.Expr, names: Iterable[str]) -> list[str]:
     """Return the columns that COLUMNS('pattern'), COLUMNS(*) or COLUMNS([…]) stands for; none where that is not simple.
 
-    A longer pattern, or one of more repeated parts, is not tried: each part multiplies the work by the length of a name.
+    A longer pattern, or one with more repetitions, is not tried: each repetition multiplies the work by the length of a name.
     """
     (asked, *_) = node.expressions or [None]
     if isinstance(asked, exp.Star) and not any(asked.args.values()):

@@ -46,9 +46,9 @@ from dpsql.sql.parse.rejection import QueryText
 
 # Lower window functions over private rows: each window holds rows of one privacy unit.
 #
-# Claim: each row with the windows' values depends on rows of its own unit alone; a unit has as many rows as before.
-# Why: PARTITION BY names what identifies the unit, and the engine partitions by the unit besides. Among rows that are equal
-# in ORDER BY, their own values decide, never the place where they are stored.
+# Claim: each row with its window values depends only on rows of its own unit, and each unit keeps its number of rows.
+# Why: PARTITION BY identifies the unit, and the emitted SQL also partitions by the unit. Rows that are equal in ORDER BY
+# are ordered by their own values, never by the place where they are stored.
 # Source: McSherry 2009, "Privacy integrated queries", section 3.2, on grouping within a partition.
 
 

@@ -13,7 +13,7 @@ TITLES: Mapping[str, str] = {
     "bigquery": "BigQuery",
     "tsql": "T-SQL",
 }
-"""The dialects that are read besides DuckDB's."""
+"""The dialects that are read in addition to DuckDB's."""
 
 _PAIR = ("this", "expression")
 _SET = (*_PAIR, "distinct", "with_", "order", "limit", "offset")

@@ -1,6 +1,6 @@
 """Read BEST_EXPERT(loss1, …) OVER (ORDER BY t) as the columns that determine the choice: the losses and the round.
 
-Which expert is followed is drawn from them when they are released, outside of any engine; see `dpsql.engine.expert_choices`.
+The choice of the expert is drawn when these columns are released, outside of any engine; see `dpsql.engine.expert_choices`.
 """
 
 from __future__ import annotations

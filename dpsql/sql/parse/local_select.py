@@ -1,7 +1,7 @@
 """SELECTs over a randomized table: their keys, counts, sums and means, as SQL over one row for each cell.
 
-A count, sum or mean is a linear statistic of the rows, or a ratio of two, so that it can be estimated from randomised rows once its
-value in each cell is known. Conditions, keys and arguments may be anything that SQL computes of one row.
+A count, sum or mean is a linear statistic of the rows, or a ratio of two, so that it can be estimated from randomized rows
+once its value in each cell is known. Conditions, keys and arguments may be any expressions over one row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LocalOutput:
 class LocalSelect:
     """A SELECT over a randomized table; `cells` gives the number, the keys, then the values of each cell that fulfills the condition.
 
-    `order` are places of outputs, each with whether it is descending and whether NULL comes first.
+    `order` are places of outputs, each with two flags: descending, and NULLs first.
     """
 
     cells: str
@@ -56,7 +56,7 @@ def parse_local_select(
 ) -> LocalSelect:
     """Parse a SELECT over one randomized table with these columns; `rounded` ones only allow totals and means.
 
-    Raises QueryRejected (`local_query`, `clause`) for one that is not made of keys, COUNT, SUM and AVG.
+    Raises QueryRejected (`local_query`, `clause`) for a SELECT with other outputs than keys, COUNT, SUM and AVG.
     """
     source, select = statement.source, statement.query
     if type(select) is not exp.Select or statement.parameters:

@@ -11,7 +11,7 @@ from dpsql.sql.parse.parse import Statement
 def collect_table_names(statement: Statement) -> frozenset[str]:
     """Collect the folded names of tables without a schema; those that a WITH of the statement defines are left out.
 
-    It decides where a statement is answered and nothing else: whoever answers it resolves its names anew.
+    The names only decide where a statement is answered; lowering resolves them again.
     """
     own = {normalize_name(table.alias) for table in statement.query.find_all(exp.CTE)}
     named = {

@@ -43,7 +43,7 @@ def extract_options(
 ) -> tuple[OptionsClause, str, list[Token]]:
     """Return the options of a query, its text with the clause blanked out, and the words that are left.
 
-    Raises QueryRejected where the clause is no such clause, or stands elsewhere than in the one outermost SELECT.
+    Raises QueryRejected for an invalid clause, and for one that is not in the only outermost SELECT.
     """
     places = [place for place in range(1, len(tokens) - 1) if _is_clause_start(tokens[place - 1 : place + 2])]
     if not places:

@@ -1,8 +1,9 @@
 """The names that PostgreSQL gives to unnamed columns of a query, which programs rely on.
 
 Claim: a name that is added changes no other part of the query.
-Why: a name stands behind the columns of FROM wherever it could be taken for one (`Scope`, `Grouping`), and a lone name in ORDER
-BY is an output's in PostgreSQL, too. In a derived table none is added that another column has, since it could be read there.
+Why: wherever a name could also be a column of FROM, the column takes precedence (`Scope`, `Grouping`), and a lone name in
+ORDER BY means an output in PostgreSQL, too. In a derived table no name is added that another column has, since it could be
+read there.
 Source: PostgreSQL 17, src/backend/parser/parse_target.c, FigureColname.
 """
 

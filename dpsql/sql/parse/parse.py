@@ -71,7 +71,7 @@ _LOGGER = logging.getLogger("sqlglot")
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
 _DOUBLE = {TokenType.NOT, TokenType.ANY, TokenType.SOME, TokenType.INTERVAL}
-"""Words after which a parenthesis is two levels: the parser recurses as far for them as for it."""
+"""Words after which a parenthesis is two levels: the parser recurses as deeply for them as for the parenthesis."""
 _JOINS = {TokenType.JOIN, TokenType.STRAIGHT_JOIN}
 _CONDITIONS = {TokenType.ON, TokenType.USING}
 _QUANTILES = {"QUANTILE", "QUANTILE_CONT", "QUANTILE_DISC"}
@@ -91,8 +91,9 @@ _STARTS = {
 class Statement:
     """A parsed statement: `parameters` counts its `?`, `names` holds the names of `:name` instead; `options` are the options in its text.
 
-    `text` is what the engine's own parser must read too; `translated` says that it is not the user's. `matrix` are the places of the
-    columns that are the entries of a covariance matrix, `experts` that of the first loss of experts, and their number.
+    `text` is the text that the engine's own parser must accept too; `translated` says that it is a translation, not the
+    user's text. `matrix` holds the places of the columns that are entries of a covariance matrix, `experts` the place of the
+    first loss of experts and their number.
     """
 
     source: QueryText
@@ -270,8 +271,8 @@ def parse_options_clause(text: str, dialect: str = DUCKDB) -> OptionsClause:
 def require_stack_room() -> None:
     """Raise QueryRejected with code "too_deep" where the caller's stack leaves less than `ROOM` frames.
 
-    The limits on a text hold for any caller. A caller that is itself nested deeply could still end Python's stack after
-    the charge, and lose an answer that is paid for; so the depth of its stack is looked up before anything else.
+    The limits on a text hold for any caller. A caller that is itself nested deeply could still exhaust Python's stack after
+    the charge, and lose a paid answer; so the depth of its stack is checked first.
     """
     try:
         sys._getframe(max(0, sys.getrecursionlimit() - ROOM))  # noqa: SLF001  (inspect walks the whole stack)
@@ -370,8 +371,8 @@ def _check_joins(tokens: Sequence[Token]) -> None:
 def _check_token_pair(source: QueryText, tokens: Sequence[Token], place: int) -> None:
     """Refuse pairs of words that the parser reads differently from the engine.
 
-    A bracket after a comma, a parenthesis or ARRAY begins a list, and one before a text takes a field of a STRUCT; elsewhere it
-    would take a part of a value.
+    A bracket after a comma, a parenthesis or ARRAY begins a list, and a bracket before a text takes a field of a STRUCT;
+    anywhere else it would take a part of a value.
     """
     token, following = tokens[place], tokens[place + 1]
     before, kind = tokens[place - 1].token_type if place else None, token.token_type

@@ -1,10 +1,11 @@
 """Rewrite PIVOT and UNPIVOT as equivalent queries, before anything else reads the tree.
 
-Claim: the rewritten query has the rows of the one that was written, so that all that is proven of it holds.
+Claim: the rewritten query has the rows of the original, so that everything proven about the rewritten query holds for the
+original.
 Why: PIVOT of listed values is one aggregate for each value, or for each combination of values of several columns, of the rows
 with these values. UNPIVOT is the union of one query for each column, of the rows where it is not NULL. Values that are not
 listed would have to be read from the data, and would be columns: such a PIVOT is refused. Without GROUP BY it groups by every
-other column; of a private table these are all that the database has, units among them, so there it is refused.
+other column; in a private table these are all columns of the database, the unit's id among them, so there it is refused.
 Source: DuckDB's manual, "PIVOT statement" and "UNPIVOT statement".
 """
 

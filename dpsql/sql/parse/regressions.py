@@ -1,8 +1,8 @@
 """Rewrite REGRESS(y ON x, …) and COVAR_MATRIX(x, …) as queries over moments.
 
-Claim: the rewritten query has a column for each coefficient, or each covariance, of the rows of each group in which all values are
-there; so that all that is proven of it holds.
-Why: it is the text of `dpsql.sql.regression`, into which the expressions and the FROM and WHERE of the statement are put.
+Claim: the rewritten query has a column for each coefficient, or each covariance, over the rows of each group without NULLs;
+so that everything proven about such a query holds.
+Why: it is the text of `dpsql.sql.regression`, with the expressions and the FROM and WHERE of the statement.
 Source: `dpsql.sql.regression`.
 """
 

@@ -78,7 +78,7 @@ _QUOTED = {TokenType.IDENTIFIER, TokenType.STRING}
 _MOST_PART_WORDS = 7
 """The most words of such brackets."""
 _NEAR = 100
-"""How many characters before a place are searched: a search that may begin anywhere takes the square of its text."""
+"""How many characters before a place are searched or shown: a search that may begin anywhere takes time quadratic in its text."""
 _CALLED = re.compile(r"(\w+)\s*\(\s*(?:DISTINCT\s+)?$", re.IGNORECASE)
 """The end of a text before the first argument of a call."""
 
@@ -140,8 +140,8 @@ class QueryText:
     def take_arguments(self, node: exp.Expr | None, *names: str, **fixed: Any) -> list[Any]:
         """Return the named arguments of a node; refuse the node if any other argument is set.
 
-        This is what makes the whitelist closed: an argument that a new release of the parser adds is
-        refused until its meaning is modelled. `fixed` names arguments whose value must be as given.
+        This closes the whitelist: an argument that a new release of the parser adds is refused until its meaning is modelled.
+        `fixed` names arguments whose value must be as given.
         """
         if node is None:
             self.refuse(None, "syntax", "the query cannot be parsed")

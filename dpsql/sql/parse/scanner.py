@@ -1,15 +1,15 @@
 r"""Scan SQL text that nobody has parsed yet: pieces with their places, and where statements end.
 
 Every part of the package that reads such text uses this module: the shell, the servers, the word EXPLAIN before a query. The
-parser has the tokenizer of its library. That one cannot serve here: it returns nothing for a text with an open quote or
-comment, which the shell reads at each key; it keeps no places of comments; it skips `{# … #}`, which DuckDB does not; and it
-takes ten times as long.
+parser itself uses the tokenizer of its library, which cannot do this: it returns nothing for a text with an open quote or
+comment, as the shell has at each key; it does not keep the places of comments; it skips `{# … #}`, which is not a comment in
+DuckDB; it does not know names in backticks; and it takes five to ten times as long.
 
 Claim: a statement ends where DuckDB ends it, and a scan takes time that is linear in the text.
-Why: pieces are those of DuckDB's lexer, which is PostgreSQL's: a backslash only escapes in `E'…'`, a doubled quote is no end,
-names may stand in backticks, comments in `/* … */` nest, `--` ends with the line, `$$` and `$tag$` do not begin within a name, and `U&'…'`, `X'…'` and `B'…'`
-end as texts do. No piece is read twice. No privacy depends on it: each statement is parsed and lowered afterwards, and is
-refused there.
+Why: the pieces are those of DuckDB's lexer, which is PostgreSQL's: a backslash is an escape in `E'…'` only, a doubled quote
+does not end a text, names may stand in backticks, comments in `/* … */` nest, `--` ends with the line, `$$` and `$tag$` do
+not begin within a name, and `U&'…'`, `X'…'` and `B'…'` end like texts. No piece is read twice. The guarantee does not depend
+on it: each statement is parsed and lowered afterwards, and is refused there.
 Source: PostgreSQL's documentation, chapter 4.1, "Lexical Structure".
 """
 

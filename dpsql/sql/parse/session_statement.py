@@ -1,7 +1,7 @@
 """Statements about tables of a session: CREATE SYNTHETIC TABLE, CREATE LOCAL TABLE and DROP TABLE.
 
-The parser does not know them. They are read here by their words; what stands behind AS goes the way of every query, in a text in
-which all other words are blanked out, so that places stay those of the user's text.
+The parser does not know them. Their words are read here. The query after AS is processed like every query, in a text in which
+all other words are blanked out, so that places stay those of the user's text.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class SessionTableKind(Enum):
 class CreateTable:
     """CREATE [OR REPLACE] SYNTHETIC | LOCAL TABLE name AS query [WITH (option = value, …)].
 
-    `query` is as long as `text`, and blank but for the query. `options` are those that are stated, by the names of the method's
-    arguments, and `places` where their values begin.
+    `query` is `text` with everything except the query blanked out. `options` are the stated options, by the names of the
+    method's arguments, and `places` the places where their values begin.
     """
 
     text: str
@@ -81,7 +81,7 @@ class DropTable:
 def parse_session_statement(text: str) -> CreateTable | DropTable | None:
     """Return the statement about a table of the session that a text is; None for any other.
 
-    Raises QueryRejected, with the place, for one that begins so and goes on otherwise.
+    Raises QueryRejected, with the place, for a statement that begins like one and continues otherwise.
     """
     lowered = text.lower() if isinstance(text, str) and len(text) <= MAX_CHARACTERS else ""
     if "table" not in lowered or ("create" not in lowered and "drop" not in lowered):

@@ -100,7 +100,7 @@ def _is_compared_list(tokens: Sequence[Token], place: int) -> bool:
 def is_parameter_start(tokens: Sequence[Token], place: int) -> bool:
     """Return whether a parameter's name follows: `:low` where an operand may stand, or `$low`.
 
-    After a name a colon follows an alias in DuckDB: `n: COUNT(*)`.
+    In DuckDB a colon after a name makes the name an alias: `n: COUNT(*)`.
     """
     token = tokens[place]
     if token.token_type not in (TokenType.COLON, TokenType.PARAMETER) or place + 1 == len(tokens):
@@ -135,8 +135,8 @@ def number_parameters(
 ) -> tuple[list[Token], int, tuple[str, ...]]:
     """Return each `?` as `$1`, `$2`, …, and each `:name` as the number of that name, with how many, and the names.
 
-    A tree does not keep the order in which its leaves were written. Where the numbers are `named`, because not every
-    dialect knows `$1`, they are `:p1`, `:p2`, … .
+    A tree does not keep the order of its leaves in the text. Where the numbers are `named`, because not every dialect knows
+    `$1`, they are `:p1`, `:p2`, … .
     """
     numbered: list[Token] = []
     names: list[str] = []

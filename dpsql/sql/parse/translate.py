@@ -1,6 +1,6 @@
 """Translate a tree of another dialect to text in DuckDB's SQL, which is then processed like every query.
 
-Nothing is trusted that comes out of here: the text is parsed, lowered and refused like one that a user wrote.
+The translation is not trusted: its text is parsed, lowered and refused like a user's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dpsql.sql.parse.translate_nodes import Translator
 def translate_tree(source: QueryText, tree: exp.Expr, dialect: str) -> str | None:
     """Return the text that a tree of another dialect means; None where it has none.
 
-    Raises QueryRejected, with the place in the user's text, for what is not known to mean the same in DuckDB.
+    Raises QueryRejected, with the place in the user's text, for syntax that is not known to mean the same in DuckDB.
     """
     if dialect == "postgres":
         name_outputs(source, tree)

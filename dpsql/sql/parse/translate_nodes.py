@@ -1,9 +1,9 @@
 """Translate the nodes of another dialect's tree to DuckDB's SQL, one by one.
 
-Claim: what is read means in DuckDB what it means where it was written, but that what fails there does not fail
-here, that texts are compared without a collation, and that numbers within texts are DuckDB's.
-Why: each node and each of its arguments is named, and all that differs between dialects is either written out or
-refused; nothing is left to the generator's own idea of a translation.
+Claim: a query that is read has the same meaning in DuckDB as in its own dialect, with three exceptions: operations that fail
+there do not fail here, texts are compared without a collation, and numbers within texts are written as in DuckDB.
+Why: each node and each of its arguments is listed, and every difference between dialects is either written out or refused;
+nothing is left to the generator of the parser's library.
 Source: the reference manuals of PostgreSQL 17, Spark 4 SQL, Snowflake, GoogleSQL and Transact-SQL.
 """
 

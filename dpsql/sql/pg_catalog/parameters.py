@@ -1,6 +1,6 @@
 """Types of a statement's numbered parameters, inferred from their context for clients that ask before they send values.
 
-A guess that is wrong makes a client refuse a value, or the engine the query; nothing else rests on it.
+A wrong guess makes a client refuse a value, or the engine refuse the query; nothing else depends on it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Rewrite a catalogue query in PostgreSQL's SQL as one in DuckDB's over the tables of a catalogue twin.
+"""Rewrite a catalog query in PostgreSQL's SQL as one in DuckDB's over the tables of a catalog emulator.
 
-Claim: the statement that comes out reads the twin's catalogue tables alone.
-Why: it is one SELECT; every table in it is a catalogue table, a common table expression or a subquery of its own; every
-function is in a list of those that read nothing else.
+Claim: the rewritten statement only reads the emulator's catalog tables.
+Why: it is one SELECT; every table in it is a catalog table, a common table expression or a subquery of its own; every
+function is on a list of functions that read nothing else.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from dpsql.sql.parse.parse import call_without_logging
 POSTGRES = Dialect.get_or_raise("postgres")
 MOST_CHARACTERS = 50_000
 SCHEMAS = {"pg_catalog": "pg", "information_schema": "info"}
-"""The schemas of the twin that hold the catalogue's tables."""
+"""The schemas of the emulator that hold the catalog's tables."""
 PREFIX = "pg_fn_"
-"""The prefix of the twin's own functions."""
+"""The prefix of the emulator's own functions."""
 _EXPAND = "_pg_expandarray"
 """The one function of the information schema that clients call: the items of an array with their places."""
 MACROS: Mapping[str, tuple[str, ...]] = {
@@ -87,7 +87,7 @@ MACROS: Mapping[str, tuple[str, ...]] = {
         "n := (SELECT any_value(oid) FROM pg.shown_types WHERE lower(regexp_extract(n, '([^.\"]+)\"?$', 1)) IN (shown, typname))",
     ),
 }  # fmt: skip
-"""PostgreSQL's functions in the twin: parameters, and a definition over the twin's tables."""
+"""PostgreSQL's functions in the emulator: parameters, and a definition over the emulator's tables."""
 _BUILT_IN = {
     "abs", "array_agg", "array_length", "array_to_string", "bool_and", "bool_or", "char_length", "coalesce", "concat",
     "count", "generate_series", "generate_subscripts", "greatest", "least", "left", "length", "lower", "ltrim", "max",
@@ -129,8 +129,8 @@ class CatalogueQuery:
     ) -> str:
         """Return the statement for the twin, with the session's names and settings and the values of its parameters.
 
-        `session` says what current_user and the like are, `setting` what current_setting gives, and `assign` does what set_config
-        does. Raises QueryRejected for what the twin does not have.
+        `session` holds the values of current_user and the like, `setting` returns those of current_setting, and `assign`
+        implements set_config. Raises QueryRejected for syntax that the emulator does not have.
         """
         return _CatalogueRewriter(session, setting, tuple(values), assign).to_duckdb_sql(self._tree.copy())
 
@@ -138,7 +138,7 @@ class CatalogueQuery:
 def parse_catalogue_query(text: str, declared: Collection[str]) -> CatalogueQuery | None:
     """Return the catalogue query of a text; None if it names tables outside of the catalogue.
 
-    `declared` are the folded names of the policy's tables, which go before the catalogue's.
+    `declared` are the folded names of the policy's tables, which take precedence over the catalog's.
     """
     if len(text) > MOST_CHARACTERS:
         return None
@@ -217,7 +217,7 @@ def normalize_tokens(tokens: list[Token]) -> list[Token]:
 
 
 _ARRAYS_OF = {"regtype": POSTGRES.tokenize("text"), "oid": POSTGRES.tokenize("serial")}
-"""What arrays of types, which are their names, and of oids are read as: the parser knows no such arrays, and nobody casts to SERIAL."""
+"""The types as which arrays of type names and of oids are read: the parser does not know such arrays, and no client casts to SERIAL."""
 _SESSION = {
     "current_user", "session_user", "user", "current_role", "current_database", "current_catalog", "current_schema",
     "current_schemas", "version", "pg_backend_pid", "current_setting", "inet_server_addr", "inet_server_port",

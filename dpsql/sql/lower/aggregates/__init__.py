@@ -1,6 +1,6 @@
 """The aggregates of SQL: one file for each idea, and one line in `AGGREGATE_CALLS`.
 
-What the grammar, completion, documents and refusals say of aggregates is made from these entries.
+The grammar, completion, documents and refusals take what they say about aggregates from these entries.
 """
 
 from __future__ import annotations

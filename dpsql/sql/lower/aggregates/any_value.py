@@ -1,6 +1,6 @@
 """ANY_VALUE(x): the value that all rows of a group share, if the group keys determine it.
 
-Of other groups it would be some row's value, which is not released.
+In other groups it would be the value of some row, which is not released.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """ARG_MAX(x, y) and ARG_MIN(x, y): the x of the row that is best by y, of exact groups.
 
-Across units they would show one row's value. Over groups of which a statement asks nothing else, they select the best.
+Across units they would show one row's value. Over groups, if a statement asks for nothing else about them, they select the
+best group.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ BEST = frozenset({"arg_max", "arg_min", "max"})
 class BestGroup:
     """A statement that selects the best group of `release` and returns its key, whose index is `key_index`.
 
-    Its groups must be public, and NULL no value of that key.
+    Its groups must be public, and NULL must not be a value of that key.
     """
 
     outer: OuterQuery
@@ -48,10 +49,10 @@ class BestGroup:
 def find_best_group(outer: OuterQuery) -> BestGroup | None:
     """Return a statement that is one ARG_MAX or ARG_MIN of released groups, with the group selected; None for any other.
 
-    Claim: without noise it gives what the statement gives, a key of the groups that are best by n.
-    Why: ARG_MAX(k, n) passes over groups without a key, and n is that of a group; the first of the others by n is
-    the one that it takes. All that the statement asks of the release is read here, so nothing has to agree with
-    it, and its further aggregates are not asked for.
+    Claim: without noise it gives the result of the statement, a key of the groups that are best by n.
+    Why: ARG_MAX(k, n) skips groups without a key, and n is a value of the group; it takes the first of the other groups by n.
+    The statement reads nothing else of the release, so nothing else has to agree with it, and the other aggregates of the
+    release are not measured.
     Source: Dwork, Roth 2014, Theorem 3.10 (exponential mechanism).
     """
     groups = outer.source

@@ -1,8 +1,7 @@
 """AVG(x): the mean of a number; of days and moments, arithmetic over a released mean.
 
-Claim: the mean of days and moments is as private as the mean that it is computed of.
-Why: released is how far after the first moment that there can be the others are on average; what is computed of that
-is post-processing.
+Claim: the mean of dates and timestamps is as private as the mean that it is computed from.
+Why: the released value is the mean distance from the first possible timestamp; the rest is post-processing.
 Source: Dwork, Roth 2014, Proposition 2.1.
 """
 

@@ -1,8 +1,9 @@
 """The definition of an aggregate of SQL, and the interface of the SELECT around it.
 
-The statistics that are measured, and what the engine computes of one unit's rows, are entries of the registries in
-`dpsql.plan.aggregates`, which the planner and the emitter read. An aggregate of SQL names those that it is computed of. One
-that is a formula over statistics that there are needs no entry there; one that needs a new statistic needs one.
+The statistics that are measured, and what the engine computes over one unit's rows, are entries of the registries in
+`dpsql.plan.aggregates`, which the planner and the compiler read. An aggregate of SQL names the entries that it is computed
+from. An aggregate that is a formula over existing statistics needs no entry there; an aggregate that needs a new statistic
+needs one.
 """
 
 from __future__ import annotations
@@ -106,15 +107,15 @@ class Refusal:
 class AggregateCall:
     """An entry of the registry: one aggregate with all its SQL syntax and lowerings.
 
-    `nodes` are the parser's for its calls, `arity` the numbers of arguments of its first form. `across` lowers a call
-    over rows of all units to an expression over released columns, `within` one over exact groups: those of one unit's
-    rows, of released rows and of public rows. `filters` says that FILTER may stand behind it, `distinct` that DISTINCT
-    may stand in it, `window` that it may stand over a window, where it is the entry of `dpsql.plan.aggregates.windows.OVER`
-    of its first name. ORDER BY stands in no call; WITHIN GROUP (ORDER BY x) is a form of its own. `separate` says that it
-    is a release of its own, not a column of the SELECT's.
+    `nodes` are the parser's nodes for its calls, `arity` the numbers of arguments of its first form. `across` lowers a call
+    over rows of all units to an expression over released columns, `within` one over exact groups: groups of one unit's rows,
+    of released rows and of public rows. `filters` says that FILTER may follow it, `distinct` that its argument may have
+    DISTINCT, `window` that it may be computed over a window, by the entry of `dpsql.plan.aggregates.windows.OVER` with its
+    first name. ORDER BY is not allowed in a call; WITHIN GROUP (ORDER BY x) is a form of its own. `separate` says that it is
+    a release of its own, not a column of the SELECT's release.
 
-    `accepted` and `refused` are examples over visits(patient_id, plan, age, cost, note), whose unit is patient_id;
-    those that are refused have their code.
+    `accepted` and `refused` are examples over visits(patient_id, plan, age, cost, note), whose unit is patient_id; each
+    refused example has its code.
     """
 
     forms: tuple[CallForm, ...]
@@ -197,7 +198,7 @@ def build_conditional_value(condition: exp.Expr, value: exp.Expr) -> exp.Expr:
 def guard_by_count(over: ReleasedGroups, node: exp.Expr, value: Expr) -> Expr:
     """Return a value that the group keys determine, or NULL if a COUNT(*) of the same SELECT shows an empty group.
 
-    Without such a count it is the value: measuring one would take part of the loss.
+    Without such a count the value is returned unchanged: measuring a count would take part of the loss.
     """
     there = has_counted_rows(over, node)
     return (
@@ -224,4 +225,4 @@ def has_counted_rows(over: ReleasedGroups, node: exp.Expr) -> Expr | None:
 
 
 _ELSEWHERE = (exp.Filter, exp.Window)
-"""Inside of these, a COUNT(*) is over other rows."""
+"""Inside these nodes, a COUNT(*) is over other rows."""

@@ -1,6 +1,6 @@
 """GEOMEAN(x): the geometric mean of positive numbers, as arithmetic over a released mean.
 
-Claim: it is as private as the mean of LN(x) that it is computed of.
+Claim: it is as private as the mean of LN(x), from which it is computed.
 Why: its exponential is post-processing.
 Source: Dwork, Roth 2014, Proposition 2.1.
 """

@@ -1,10 +1,10 @@
 """HISTOGRAM(x, [b1, b2, …]) and HISTOGRAM(x) of all units or of each group: the number of rows in each bin, as one map.
 
-Claim: it is the plan of SELECT k, bin, COUNT(*) … GROUP BY k, bin over groups and bins that are all public, without
-rows of no bin, as private as that, and charged as one release of the statement.
-Why: what is made here is that query's release, which all that follows analyses, prices and verifies like any other;
-the map that is put together of its rows stands in the statement as a scalar subquery's value does, and each group takes
-its own part of it.
+Claim: it is the plan of SELECT k, bin, COUNT(*) … GROUP BY k, bin over groups and bins that are all public, without rows that
+fall into no bin. It is as private as that query, and is charged as one release of the statement.
+Why: this module builds the release of that query, which later stages analyze, charge and verify like any other. The map that
+is built from its rows takes the place of a scalar subquery's value in the statement, and each group takes its own part of the
+map.
 Source: Dwork, McSherry, Nissim, Smith 2006, section 3.2 (histograms).
 """
 
@@ -66,9 +66,9 @@ _PART = Function(
     "ELSE MAP({2}, LIST_SLICE(MAP_VALUES({0}), {1} * LEN({2}) + 1, ({1} + 1) * LEN({2}))) END",
     "no value is computed, and the bins are distinct",
 )
-"""Of the numbered cells of all groups, those of the group with this number, by their bins.
+"""The cells of the group with this number, by their bins, out of the numbered cells of all groups.
 
-A group without a number has no row in any bin, whatever the data are: none of its rows has a value.
+A group without a number has no row in any bin, whatever the data are, since none of its rows has a value.
 """
 _COUNTED = "count rows by bin: SELECT k, bin, COUNT(*) … GROUP BY k, bin"
 _MOMENTS = {Type.DATE: dt.date, Type.TIMESTAMP: dt.datetime}
@@ -77,8 +77,8 @@ _MOMENTS = {Type.DATE: dt.date, Type.TIMESTAMP: dt.datetime}
 def lower_histogram(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
     """Return the map of a HISTOGRAM over the rows of a SELECT, or over those of each of its groups.
 
-    Its groups must be public, and its values where there are no bins. The map is written when they are known.
-    Raises QueryRejected for bins that are no increasing constants of the argument's type.
+    Its groups must be public, and so must its values where there are no bins. The map is built once they are known.
+    Raises QueryRejected for bins that are not increasing constants of the argument's type.
     """
     text = over.source
     argument, bins = _take_arguments(text, node)

@@ -1,9 +1,9 @@
 """MODE(x) of all units: the most frequent value is selected, and its frequency is not released.
 
-Claim: it is the plan of (SELECT x FROM … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1) without NULLs, as private as that,
-and charged as one release of the statement.
-Why: what is made here is that query's release, with its one best group, which all that follows analyses, prices and
-verifies like any other; its value stands in the statement as a scalar subquery's does.
+Claim: it is the plan of (SELECT x FROM … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1) without NULLs. It is as private as that
+query, and is charged as one release of the statement.
+Why: this module builds the release of that query, with its one best group, which later stages analyze, charge and verify like
+any other. Its value takes the place of a scalar subquery's value in the statement.
 Source: McKenna, Sheldon 2020, "Permute-and-flip"; Dwork, Roth 2014, Theorem 3.10 (exponential mechanism).
 """
 
@@ -27,8 +27,7 @@ _ROWS = "let the policy list the values; or write SELECT x FROM … GROUP BY x O
 def lower_mode(over: ReleasedGroups, node: exp.AggFunc) -> Scalar:
     """Return the value of a MODE over the rows of a SELECT.
 
-    Its values must be public. Raises QueryRejected with code "mode" beside group keys, and for an argument with a
-    subquery.
+    Its values must be public. Raises QueryRejected with code "mode" next to group keys, and for an argument with a subquery.
     """
     (argument,) = over.source.take_arguments(node, "this")
     if argument is None or type(argument) is exp.Distinct or argument.find(exp.Query):

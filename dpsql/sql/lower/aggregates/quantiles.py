@@ -1,6 +1,6 @@
 """MIN, MAX, MEDIAN and quantiles.
 
-Across units they are one family: values at shares of the others. Over the rows of one unit they are exact.
+Across units they are selected privately, all by one mechanism. Over the rows of one unit they are exact.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LIST = Function(
 def normalize_quantile_call(text: QueryText, node: exp.AggFunc | exp.WithinGroup) -> exp.AggFunc:
     """Rewrite PERCENTILE_CONT(q) WITHIN GROUP (ORDER BY x) as QUANTILE_CONT(x, q), and QUANTILE and APPROX_QUANTILE as QUANTILE_DISC.
 
-    From the greatest down a share q of the values is one of 1 - q from the least up.
+    The quantile q of the values in descending order is the quantile 1 - q in ascending order.
     """
     if type(node) in (exp.Quantile, exp.ApproxQuantile):
         argument, share = text.take_arguments(node, "this", "quantile")

@@ -1,8 +1,8 @@
 """Rows of values as texts, so that distinct rows can be counted.
 
-Claim: rows have one text if and only if all their values are the same, NULL being the same as NULL.
-Why: each value is written with the number of its characters before it, NULL as a sign that no number is, so that a text is
-read back in one way; numbers, days and truth values are written in one way each, 0.0 and -0.0 in the same.
+Claim: two rows have the same text if and only if all their values are the same, where NULL is the same as NULL.
+Why: each value is preceded by its number of characters, and NULL is a sign that is not a number, so that a text can be read
+back in one way only. Each number, date and truth value has one spelling; 0.0 and -0.0 have the same.
 Source: ISO/IEC 9075-2, <distinct predicate>.
 """
 

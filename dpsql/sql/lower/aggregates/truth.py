@@ -1,7 +1,7 @@
 """BOOL_AND(x) and BOOL_OR(x): whether x is true in all rows of a group, or in one.
 
 Over the rows of one unit, released rows and public ones they are the least and the greatest truth value. Over rows of all
-units one row would decide them, which no noise can hide: the number of rows in which x is false is released instead.
+units a single row would decide them, which noise cannot hide; so the number of rows in which x is false is released instead.
 """
 
 from __future__ import annotations

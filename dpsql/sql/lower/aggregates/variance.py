@@ -1,17 +1,18 @@
 """Variances, covariances, correlations and regressions, as arithmetic over released means.
 
-Claim: they are as private as the means and counts that they are computed of.
-Why: of x and y, taken from the middles of their intervals, the means of x, y, x², y² and xy are released,
-and the number of rows; what is computed of these is post-processing.
+Claim: they are as private as the means and counts that they are computed from.
+Why: x and y are shifted by the middles of their intervals; then the means of x, y, x², y² and xy are released, and the number
+of rows. The rest is post-processing.
 Source: Dwork, Roth 2014, Proposition 2.1.
 
-Over the rows of one unit, and over released and public rows, they are computed of exact means: to some 15 digits of the
-square of the bounds' width, or of the greatest value where there are no bounds. Within bounds, a variance is within its own.
+Over the rows of one unit, and over released and public rows, they are computed from exact means, to some 15 digits of the
+square of the bounds' width, or of the greatest value where there are no bounds. Bounds of the argument give bounds of the
+variance.
 
-Of DISTINCT values, the total of the squares is that of the values above the middle and that of those below: on either side
-the squares of different values differ, so that each counts once.
+For DISTINCT values, the sum of squares is added up separately above and below the middle: on each side the squares of
+different values differ, so that each value counts once.
 
-A variance does not change where its argument is shifted, and the square of what lies about zero has the
+A variance does not change where its argument is shifted, and the square of a value from an interval around zero has the
 smallest interval, hence the least noise. A noisy variance below zero is zero.
 """
 
@@ -249,7 +250,7 @@ def _make_within_lowering(
 
 
 _ResultBound = Callable[[VarianceFormula], "tuple[Fraction | None, Fraction] | None"]
-"""The interval of what is computed, as `VarianceFormula.limit_to_interval` takes it; None for any."""
+"""The interval of the result, as `VarianceFormula.limit_to_interval` takes it; None if there is none."""
 
 
 def _make_share_bound(share: Fraction, *, root: bool = False, signed: bool = False) -> _ResultBound:
