@@ -17,7 +17,7 @@ from dpsql.api.connection import Connection
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine import exact_release as dataflow
-from dpsql.engine import relative_targets, replays, stages
+from dpsql.engine import forecast, relative_targets, replays, stages
 from dpsql.engine.engine import Engine
 from dpsql.engine.explain import Explanation
 from dpsql.engine.query_run import QueryRun
@@ -81,7 +81,7 @@ def _(run: Part, self: DuckDBBackend, sql: str) -> Exact:
     return run(self, f"{sql} -- of {count(self)} rows")
 
 
-@_naive(OBSERVABLE, "prepared", replays, "plan_and_match")
+@_naive(OBSERVABLE, "prepared", forecast, "plan_and_match")
 def _(prepare: Part, engine: Engine, asked: Query, *options: Any) -> QueryRun:
     return prepare(engine, replace(asked, epsilon=asked.epsilon + count(engine.backend)), *options)
 

@@ -20,7 +20,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from dpsql.engine import stages
+from dpsql.engine import replays, stages
 from dpsql.engine.engine import Engine
 from dpsql.interfaces.server.protocol.tasks import (
     Answer,
@@ -338,7 +338,8 @@ def test_a_question_with_parameters_is_planned_once(shared: Served, monkeypatch:
         planned.append(asked.sql)
         return plan(engine, asked, *arguments)
 
-    monkeypatch.setattr(stages, "prepare_query", counted)
+    for module in (stages, replays):
+        monkeypatch.setattr(module, "prepare_query", counted)
     with connected(shared) as connection:
         connection.execute("SELECT COUNT(*) AS n FROM visits WHERE days > %s", (1,)).fetchall()
         assert len(planned) == 1
