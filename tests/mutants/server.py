@@ -73,23 +73,23 @@ FAULTS = (
     ),
     Fault(
         "queries-before-the-login",
-        "dpsql.interfaces.server.protocol.conversation:Conversation._handle_message",
-        "self._phase != 'ready'",
-        "self._phase == 'proof'",
+        "dpsql.interfaces.server.protocol.conversation:Conversation.__init__",
+        "self._queries: QueryExchange | None = None",
+        "self._queries = QueryExchange(self._out, LoginResult({}, 0, b'').memory)",
         "a client asks before it has proved who it is",
         "tests/interfaces/server/test_conversation.py::test_nobody_asks_before_the_login",
     ),
     Fault(
         "plain-bytes-taken-for-encrypted",
-        "dpsql.interfaces.server.protocol.conversation:Conversation._handle_first_message",
-        "if len(self._buffer):\n    raise ProtocolError('received unencrypted data after SSL request')",
+        "dpsql.interfaces.server.protocol.login:LoginExchange.handle_first_message",
+        "if unread:\n    raise ProtocolError('received unencrypted data after SSL request')",
         "",
         "who sits between client and server puts statements before the encrypted ones",
         "tests/interfaces/server/test_conversation.py::test_what_comes_unencrypted_with_a_request_for_tls_is_not_taken_for_encrypted",
     ),
     Fault(
         "tls-left-out",
-        "dpsql.interfaces.server.protocol.conversation:Conversation._handle_startup",
+        "dpsql.interfaces.server.protocol.login:LoginExchange._handle_startup",
         "self._requires_tls and not self._is_encrypted",
         "self._requires_tls and self._is_encrypted",
         "a client that asks for no TLS gets in without it",
@@ -177,9 +177,9 @@ FAULTS = (
     ),
     Fault(
         "portal-run-again",
-        "dpsql.interfaces.server.protocol.conversation:Conversation._handle_execute",
+        "dpsql.interfaces.server.protocol.queries:StatementExecutor.execute_portal",
         "portal.answer is not None",
-        "portal.answer is not None and rows == 0",
+        "portal.answer is not None and limit == 0",
         "each part of an answer that is fetched is a query of its own",
         "tests/interfaces/server/test_conversation.py::test_a_portal_is_run_once_however_often_it_is_executed",
     ),
@@ -201,7 +201,7 @@ FAULTS = (
     ),
     Fault(
         "messages-without-end",
-        "dpsql.interfaces.server.protocol.conversation:Conversation.step",
+        "dpsql.interfaces.server.protocol.conversation:Conversation._handle_messages",
         "handled == MOST_AT_ONCE",
         "False",
         "one client's messages hold up all others, and what is answered to them fills the memory",
@@ -348,7 +348,7 @@ FAULTS = (
     Fault(
         "refused-again-and-again",
         "dpsql.interfaces.server.protocol.conversation:Conversation.close_with_failure",
-        "self._task = self._sending = self._simple_statements = None",
+        "self._pending = None",
         "pass",
         "a client that is refused at its login keeps the server busy until it closes its side",
         "tests/attacks/test_a47_starved_server.py::test_a_client_that_is_refused_is_told_so_once",
@@ -419,7 +419,7 @@ FAULTS = (
     ),
     Fault(
         "rows-of-portals-uncounted",
-        "dpsql.interfaces.server.protocol.conversation:Conversation._send_portal",
+        "dpsql.interfaces.server.protocol.queries:StatementExecutor._send_portal",
         "self._named.keep_rows(portal, found.size)",
         "pass",
         "answers of which one row is fetched fill the server's memory",
@@ -427,15 +427,15 @@ FAULTS = (
     ),
     Fault(
         "portals-outlive-their-transaction",
-        "dpsql.interfaces.server.protocol.conversation:Conversation._update_transaction",
-        "self._status = 'I'\nself._named.close_portals()",
-        "self._status = 'I'",
+        "dpsql.interfaces.server.protocol.queries:StatementExecutor._end_command",
+        "command in ('commit', 'rollback')",
+        "False",
         "answers stay in the memory after the transaction that they were fetched in",
         "tests/attacks/test_a47_starved_server.py::test_suspended_portals_hold_no_more_than_a_person_may",
     ),
     Fault(
         "long-texts-read-where-all-wait",
-        "dpsql.interfaces.server.protocol.conversation:Conversation._read_text",
+        "dpsql.interfaces.server.protocol.queries:QueryExchange._read_text",
         "len(text) > MOST_READ_HERE",
         "False",
         "one analyst's texts hold up all logins and cancels for seconds",
@@ -443,7 +443,7 @@ FAULTS = (
     ),
     Fault(
         "answers-written-at-once",
-        "dpsql.interfaces.server.protocol.conversation:Conversation._send_rows",
+        "dpsql.interfaces.server.protocol.queries:StatementExecutor._send_rows",
         "number * len(columns) % MOST_VALUES_AT_ONCE < len(columns)",
         "False",
         "a large answer of one analyst holds up all logins and cancels while it is written",
@@ -475,7 +475,7 @@ FAULTS = (
     ),
     Fault(
         "parameters-without-types-are-texts",
-        "dpsql.interfaces.server.protocol.conversation:Conversation._handle_bind",
+        "dpsql.interfaces.server.protocol.queries:ExtendedQuery._bind",
         "prepared.description is None and (not all(prepared.types))",
         "False",
         "clients that describe no statement cannot bind a number",
@@ -491,8 +491,8 @@ FAULTS = (
     ),
     Fault(
         "idle-sessions-stay",
-        "dpsql.interfaces.server.listener:PgConnection._limit_idle_time",
-        """if self._idle_timer is not None:
+        "dpsql.interfaces.server.listener:ConnectionTimers.limit_idle_time",
+        """if self._idle is not None:
     return""",
         "return",
         "sessions that nobody uses stay until the server ends",

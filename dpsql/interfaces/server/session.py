@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dpsql.errors import Error, OperationalError
 from dpsql.interfaces.server.audit import Caller
 from dpsql.interfaces.server.connections import PlannedQuery, QueryRunner
-from dpsql.interfaces.server.protocol.conversation import TOO_MANY_STATEMENTS
 from dpsql.interfaces.server.protocol.failure import Failure, StatementError
+from dpsql.interfaces.server.protocol.queries import parse_client_text
 from dpsql.interfaces.server.protocol.tasks import (
     Answer,
     DescribeStatement,
@@ -42,7 +42,6 @@ from dpsql.interfaces.server.statement_runs import CancelledBeforeTurn, Statemen
 from dpsql.interfaces.server.statements import (
     Statement,
     count_parameters,
-    parse_statements,
     remove_comments,
     to_named_parameters,
 )
@@ -101,14 +100,7 @@ class PgSession:
 
     async def read_text(self, task: ReadText) -> tuple[Statement, ...] | Failure:
         """Parse the statements of a long text."""
-
-        def parse_text() -> tuple[Statement, ...]:
-            try:
-                return parse_statements(task.text)
-            except ValueError:
-                raise StatementError("54000", TOO_MANY_STATEMENTS) from None
-
-        return await self._run_guarded(task.text, Lane.lookup, parse_text)
+        return await self._run_guarded(task.text, Lane.lookup, lambda: parse_client_text(task.text))
 
     async def infer_types(self, task: InferTypes) -> tuple[int, ...] | Failure:
         """Infer the types of a statement's parameters."""

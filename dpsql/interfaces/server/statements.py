@@ -36,6 +36,8 @@ _CONTROL = {
     "rollback": "rollback",
     "abort": "rollback",
 }
+MOST_CHARACTERS = 100_000
+"""The largest number of characters of a text; a list of ten thousand numbers has fewer."""
 MOST_PARAMETERS = 1_000
 MOST_STATEMENTS = 1_000
 """Statements of one text."""

@@ -12,13 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from speeds import examples
 
-from dpsql.interfaces.server.protocol.conversation import MOST_VALUES_AT_ONCE, Conversation
+from dpsql.interfaces.server.protocol.conversation import Conversation
 from dpsql.interfaces.server.protocol.failure import Failure
+from dpsql.interfaces.server.protocol.queries import MOST_VALUES_AT_ONCE, QueryExchange
 from dpsql.interfaces.server.protocol.scram import Verifier
 from dpsql.interfaces.server.protocol.tasks import (
     Answer,
     CancelStatement,
     DescribeStatement,
+    FoundVerifier,
     InferTypes,
     LogIn,
     LoginResult,
@@ -28,6 +30,7 @@ from dpsql.interfaces.server.protocol.tasks import (
     RunStatement,
     StartTLS,
     StatementDescription,
+    Task,
 )
 from dpsql.interfaces.server.protocol.values import INT8, TEXT, Column
 from dpsql.interfaces.server.statements import parse_statements
@@ -70,11 +73,12 @@ def state_of(data: bytes) -> str:
     return next(fields(body)["C"] for kind, body in said(data) if kind == "E")
 
 
-def proved(conversation: Conversation, password: str = PASSWORD, *, known: bool = True) -> object:
+def proved(conversation: Conversation, password: str = PASSWORD, *, known: bool = True) -> Task[Any] | None:
     """Goes up to the proof of a password; the task after it."""
     conversation.receive_bytes(START)
-    assert conversation.step() == LookUpUser("ana")
-    conversation.receive_verifier(VERIFIER, known=known)
+    task = conversation.step()
+    assert task == LookUpUser("ana")
+    conversation.complete_task(task, FoundVerifier(VERIFIER, known))
     client = ScramClient(password)
     first = client.first().encode()
     conversation.take_output()
@@ -87,10 +91,16 @@ def proved(conversation: Conversation, password: str = PASSWORD, *, known: bool 
 
 def ready() -> Conversation:
     conversation = Conversation()
-    assert proved(conversation) == LogIn("ana", {"user": "ana"})
-    conversation.accept_login(LoginResult({"server_version": "15.0"}, 7, b"keys"))
+    task = proved(conversation)
+    assert task == LogIn("ana", {"user": "ana"})
+    conversation.complete_task(task, LoginResult({"server_version": "15.0"}, 7, b"keys"))
     assert kinds(conversation.take_output()) == "RRSKZ"
     return conversation
+
+
+def queries_of(conversation: Conversation) -> QueryExchange:
+    assert conversation._queries is not None
+    return conversation._queries
 
 
 def answered(task: RunStatement) -> Answer | Failure:
@@ -109,11 +119,11 @@ def ask(conversation: Conversation, *messages: bytes) -> bytes:
     conversation.receive_bytes(b"".join(messages))
     while (task := conversation.step()) is not None:
         if isinstance(task, RunStatement):
-            conversation.receive_answer(answered(task))
+            conversation.complete_task(task, answered(task))
         elif isinstance(task, ReadText):
-            conversation.receive_statements(parse_statements(task.text))
+            conversation.complete_task(task, parse_statements(task.text))
         elif isinstance(task, InferTypes):
-            conversation.receive_types(tuple(each or TEXT for each in task.types))
+            conversation.complete_task(task, tuple(each or TEXT for each in task.types))
         else:
             assert isinstance(task, DescribeStatement)
             found = (
@@ -121,7 +131,7 @@ def ask(conversation: Conversation, *messages: bytes) -> bytes:
                 if "bad" in task.text
                 else StatementDescription(COLUMNS, (TEXT,) * len(task.types))
             )
-            conversation.receive_description(found)
+            conversation.complete_task(task, found)
     return conversation.take_output()
 
 
@@ -156,9 +166,10 @@ def test_the_password_of_a_known_user_alone_opens_the_door(
     password: str, known: bool, expected: type
 ) -> None:
     conversation = Conversation()
-    assert isinstance(proved(conversation, password, known=known), expected)
-    if expected is RejectLogin:
-        conversation.reject_login()
+    task = proved(conversation, password, known=known)
+    assert isinstance(task, expected)
+    if isinstance(task, RejectLogin):
+        conversation.complete_task(task, None)
         assert state_of(conversation.take_output()) == "28P01"
         assert conversation.is_closing
 
@@ -172,8 +183,9 @@ def test_an_unknown_user_is_told_the_same_as_a_known_one() -> None:
     ):
         conversation = Conversation()
         conversation.receive_bytes(START)
-        conversation.step()
-        conversation.receive_verifier(verifier, known=known)
+        task = conversation.step()
+        assert isinstance(task, LookUpUser)
+        conversation.complete_task(task, FoundVerifier(verifier, known))
         first = b"n,,n=,r=abcdefghijklmnop"
         conversation.receive_bytes(message(b"p", b"SCRAM-SHA-256\0" + struct.pack("!i", len(first)) + first))
         conversation.step()
@@ -192,8 +204,9 @@ def test_an_unknown_user_is_told_the_same_as_a_known_one() -> None:
 def test_nobody_asks_before_the_login(data: bytes) -> None:
     conversation = Conversation()
     conversation.receive_bytes(START)
-    conversation.step()
-    conversation.receive_verifier(VERIFIER, known=True)
+    task = conversation.step()
+    assert isinstance(task, LookUpUser)
+    conversation.complete_task(task, FoundVerifier(VERIFIER, True))
     conversation.receive_bytes(data)
     assert conversation.step() is None
     assert conversation.is_closing
@@ -215,9 +228,10 @@ def test_tls_is_asked_for_offered_and_required() -> None:
     assert plain.take_output() == b"N"
     offered = Conversation(tls=True, requires_tls=True)
     offered.receive_bytes(asked)
-    assert offered.step() == StartTLS()
+    task = offered.step()
+    assert isinstance(task, StartTLS)
     assert offered.take_output() == b"S"
-    offered.confirm_tls()
+    offered.complete_task(task, None)
     offered.receive_bytes(START)
     assert offered.step() == LookUpUser("ana")
     refused = Conversation(tls=True, requires_tls=True)
@@ -229,8 +243,9 @@ def test_tls_is_asked_for_offered_and_required() -> None:
 def test_a_cancel_request_is_passed_on_and_told_nothing() -> None:
     conversation = Conversation()
     conversation.receive_bytes(startup(struct.pack("!ii", 80877102, 9) + b"keys"))
-    assert conversation.step() == CancelStatement(9, b"keys")
-    conversation.confirm_cancel()
+    task = conversation.step()
+    assert task == CancelStatement(9, b"keys")
+    conversation.complete_task(task, None)
     assert conversation.step() is None
     assert conversation.is_closing
     assert conversation.take_output() == b""
@@ -299,7 +314,7 @@ def test_a_portal_is_run_once_however_often_it_is_executed() -> None:
     while (task := conversation.step()) is not None:
         assert isinstance(task, RunStatement)
         ran.append(task.text)
-        conversation.receive_answer(answered(task))
+        conversation.complete_task(task, answered(task))
     assert ran == ["BEGIN", "SELECT 1"]
 
 
@@ -364,7 +379,7 @@ def test_a_large_answer_is_written_in_parts(limit: int | None) -> None:
     conversation.receive_bytes(b"".join((*asked, query("SELECT 2"))))
     task = conversation.step()
     assert isinstance(task, RunStatement)
-    conversation.receive_answer(Answer("SELECT 60000", COLUMNS, rows))
+    conversation.complete_task(task, Answer("SELECT 60000", COLUMNS, rows))
     parts = [conversation.take_output()]
     while (task := conversation.step()) is None:
         assert conversation.has_more_messages
@@ -405,7 +420,7 @@ def test_a_text_that_no_statement_needs_is_not_read() -> None:
 def test_the_rows_of_a_portal_are_let_go_when_they_are_sent() -> None:
     conversation = ready()
     ask(conversation, query("BEGIN"), parse("SELECT 1"), bind("p"), execute("p"), SYNC)
-    answer = conversation._named.portals["p"].answer
+    answer = queries_of(conversation)._named.portals["p"].answer
     assert answer is not None
     assert answer.rows == ()
     assert kinds(ask(conversation, execute("p"), SYNC)) == "CZ"
@@ -433,7 +448,7 @@ def skipped(sent: list[bytes]) -> int:
     conversation = ready()
     count = 0
     for each in sent:
-        before = conversation._is_ignoring
+        before = queries_of(conversation)._is_skipping
         ask(conversation, each)
         count += each[:1] == b"Q" and before
     return count
@@ -450,8 +465,9 @@ def test_random_bytes_end_in_a_protocol_error_and_nothing_worse(sent: list[bytes
 
 def test_a_failure_s_fields_end_at_no_nul() -> None:
     """A NUL in a message would let its rest pass for another field."""
-    conversation: Any = ready()
+    conversation = ready()
     conversation.receive_bytes(query("SELECT 1"))
-    conversation.step()
-    conversation.receive_answer(Failure("42601", "a\0Hwrong", hint="right"))
+    task = conversation.step()
+    assert task is not None
+    conversation.complete_task(task, Failure("42601", "a\0Hwrong", hint="right"))
     assert fields(said(conversation.take_output())[0][1])["H"] == "right"

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.interfaces.server.http.responses import JSON, make_body_error
-from dpsql.interfaces.server.protocol.conversation import MOST_CHARACTERS
+from dpsql.interfaces.server.statements import MOST_CHARACTERS
 from dpsql.policy.request.parameters import Parameters
 from dpsql.policy.request.query import QueryOptions
 from dpsql.results.json_format import read_parameters
