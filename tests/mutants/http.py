@@ -7,7 +7,7 @@ from .fault import Fault
 FAULTS = (
     Fault(
         "receipts-of-others",
-        "dpsql.interfaces.server.http.api:HttpApi._get_receipt",
+        "dpsql.interfaces.server.http.resources:get_receipt",
         "any((each.analyst != analyst for each in found))",
         "False",
         "an analyst reads what others have asked, entry by entry",
@@ -15,7 +15,7 @@ FAULTS = (
     ),
     Fault(
         "history-of-all",
-        "dpsql.interfaces.server.http.api:HttpApi._list_history.read_entries",
+        "dpsql.interfaces.server.http.resources:list_history.read_entries",
         "history.list_last_entries(most, analyst=analyst, kind='charge')",
         "history.list_last_entries(most, kind='charge')",
         "the own history shows the queries of all",
@@ -55,7 +55,7 @@ FAULTS = (
     ),
     Fault(
         "leaving-cancels",
-        "dpsql.interfaces.server.http.api:HttpApi._run_work",
+        "dpsql.interfaces.server.http.calls:RequestRunner.run_work",
         "runner.cancel_waiting()",
         "runner.cancel()",
         "who loses the connection after the charge is charged again for the same question",
@@ -175,7 +175,7 @@ FAULTS = (
     ),
     Fault(
         "analysts-reload",
-        "dpsql.interfaces.server.http.api:HttpApi._reload_service",
+        "dpsql.interfaces.server.http.resources:reload_policy",
         "not user.role.is_owner",
         "False",
         "any user makes the server open its data again and again",

@@ -14,7 +14,8 @@ import pyarrow
 import pytest
 
 from dpsql.interfaces.server.http import openapi
-from dpsql.interfaces.server.http.requests import ARROW, parse_json, parse_query_request
+from dpsql.interfaces.server.http.bodies import QueryBody, RecordBody, parse_body
+from dpsql.interfaces.server.http.requests import ARROW, parse_json
 from dpsql.interfaces.server.service import Limits
 
 from .conftest import PASSWORD, Serve, Served
@@ -243,6 +244,70 @@ def test_what_is_no_request_has_its_status(
     assert (told.status, told.code) == (status, code)
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "words"),
+    [
+        ("query", {"sql": 1}, "needs `sql` to be a text of at most 100,000 characters"),
+        ("query", {}, "needs `sql` to be a text of at most 100,000 characters"),
+        ("query", {"sql": None}, "needs `sql` to be a text of at most 100,000 characters"),
+        ("query", {"sql": "x" * 100_001}, "needs `sql` to be a text of at most 100,000 characters"),
+        ("query", {"sql": "\ud800"}, "needs `sql` to be a text of at most 100,000 characters"),
+        ("query", {"sql": "", "epsilon": [1]}, "needs `epsilon` to be a number or its text"),
+        ("query", {"sql": "", "max_groups": True}, "needs `max_groups` to be a whole number"),
+        ("query", {"sql": "", "replay": 1}, "needs `replay` to be true or false"),
+        ("query", {"sql": "", "dialect": 1}, "needs `dialect` to be a text"),
+        ("query", {"sql": "", "seconds": True}, "needs `seconds` to be a number above 0, up to 86,400"),
+        ("query", {"sql": "", "seconds": 10**400}, "needs `seconds` to be a number above 0, up to 86,400"),
+        ("query", {"sql": "", "confidences": [0.5] * 9}, "needs `confidences` to be a list of at most 8 numbers"),
+        ("query", {"sql": "", "parameters": [0] * 1_001}, "needs `parameters` to be a list or object of at most 1,000 values"),
+        ("query", {"sql": "", "sqll": None}, "has an unknown name 'sqll'"),
+        ("price", {"queries": ["", 5]}, "; `queries[1]` is invalid"),
+        ("price", {"queries": ["x" * 60_000] * 2}, "with at most 100,000 characters together"),
+        ("price", {"queries": [""] * 101}, "needs `queries` to be a list of at most 100 texts"),
+        ("login", {"binder": "x" * 44}, "needs `binder` to be a SHA-256 digest in base64url"),
+        ("login", {"binder": "x" * 43 + "\n"}, "needs `binder` to be a SHA-256 digest in base64url"),
+        ("login/code", {"state": "", "code": "x", "secret": "x"}, "needs `state` to be a text of 1 to 4,096 characters"),
+    ],
+)  # fmt: skip
+def test_an_invalid_body_is_refused_by_the_name_of_its_key(
+    shared: Served, token: str, path: str, body: Any, words: str
+) -> None:
+    """With dpsql's words: no trace of the library that validates the body."""
+    told = shared.ask(f"/v1/{path}", json.dumps(body).encode(), token=token)
+    error = told.json["error"]
+    assert (told.status, error["code"], error["charged"]) == (400, "body", False)
+    assert error["message"].startswith("the body of the request ")
+    assert words in error["message"]
+    for word in ("pydantic", "validation", "Input should", "Traceback", "xxx"):
+        assert word not in str(error)
+
+
+def test_every_answer_has_the_keys_of_its_description(shared: Served, token: str) -> None:
+    """Bodies in the OpenAPI description have the keys of real answers, and their types."""
+    shared.ask("/v1/query", {"sql": GROUPED, "epsilon": 0.5}, token=token)
+    bodies: dict[str, Any] = {
+        "/v1/query": {"sql": GROUPED, "epsilon": 0.5},
+        "/v1/combine": {"sql": GROUPED},
+        "/v1/explain": {"sql": GROUPED, "epsilon": 0.5},
+    }
+    answer = shared.ask("/v1/query", bodies["/v1/query"], token=token).json["answer"]
+    entry = shared.ask("/v1/history", token=token).json["history"][0]["charge"]
+    owner, seen = shared.token("eve"), 0
+    for route in openapi.ROUTES:
+        model = route.answer
+        if model in (None, RecordBody) or (route.method != "GET" and route.path not in bodies):
+            continue
+        path = route.path.replace("{answer}", str(answer)).replace("{entry}", str(entry))
+        told = shared.ask(path, bodies.get(route.path), token=token).json
+        if "error" in told:
+            told = shared.ask(path, bodies.get(route.path), token=owner).json
+        assert model is not None
+        assert set(told) == set(model.model_fields)
+        assert model.model_validate(told, strict=True).model_dump() == told
+        seen += 1
+    assert seen == 15
+
+
 def test_a_default_loss_goes_after_what_the_text_says(shared: Served, token: str) -> None:
     text = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.125) COUNT(*) FROM visits"
     told = shared.ask("/v1/query", {"sql": text, "default_epsilon": 1}, token=token).json
@@ -296,5 +361,5 @@ def test_json_that_means_two_things_is_none() -> None:
 
 
 def test_dates_of_parameters_are_dates() -> None:
-    asked = parse_query_request({"sql": "", "parameters": [{"type": "DATE", "value": "2024-01-31"}]})
+    asked = parse_body(QueryBody, {"sql": "", "parameters": [{"type": "DATE", "value": "2024-01-31"}]})
     assert asked.parameters == [dt.date(2024, 1, 31)]

@@ -25,13 +25,16 @@ from speeds import examples
 import dpsql
 from dpsql.errors import Error, ProgrammingError
 from dpsql.interfaces.server.http.answers import MOST_ANSWERS, MOST_CONFIDENCES
-from dpsql.interfaces.server.http.door import HttpServer
-from dpsql.interfaces.server.http.requests import (
-    MOST_BYTES,
-    parse_json,
-    parse_query_request,
-    parse_quote_request,
+from dpsql.interfaces.server.http.bodies import (
+    CodeBody,
+    CombineBody,
+    LoginBody,
+    QueryBody,
+    QuoteBody,
+    parse_body,
 )
+from dpsql.interfaces.server.http.door import HttpServer
+from dpsql.interfaces.server.http.requests import MOST_BYTES, parse_json
 from dpsql.interfaces.server.http.responses import get_status
 from dpsql.interfaces.server.logins import PasswordCheckLimiter
 from dpsql.interfaces.server.protocol.scram import Verifier
@@ -437,9 +440,9 @@ def test_a_failure_that_should_not_happen_says_nothing(
 
     told = []
     for name in (
-        "dpsql.interfaces.server.http.api.parse_stated_options",
+        "dpsql.interfaces.server.http.queries.parse_stated_options",
         "dpsql.engine.release.draw_noise",
-        "dpsql.interfaces.server.http.api.format_charges",
+        "dpsql.interfaces.server.http.queries.format_charges",
     ):
         with monkeypatch.context() as patched:
             patched.setattr(name, failing)
@@ -501,10 +504,10 @@ def bodies() -> st.SearchStrategy[Any]:
 @settings(max_examples=examples(160), deadline=None)
 @given(st.one_of(st.binary(max_size=40), bodies().map(lambda data: json.dumps(data).encode())))
 def test_whatever_a_body_holds_it_is_a_request_or_an_error_of_who_sent_it(body: bytes) -> None:
-    for read in (parse_query_request, parse_quote_request):
+    for model in (QueryBody, CombineBody, QuoteBody, LoginBody, CodeBody):
         found = None
         try:
-            read(parse_json(body))
+            parse_body(model, parse_json(body))
         except Error as error:
             found = error
         assert found is None or 400 <= get_status(found) < 500

@@ -55,11 +55,11 @@ def honest(issuer: Issuer, served: Served) -> None:
     """Before each test the issuer does what it should, and nobody has failed of late."""
     issuer.subject, issuer.key, issuer.published = "248289761001", _KEYS[0], [_KEYS[0]]
     issuer.change = unchanged
-    provider = served.door.api.authenticator.provider
+    provider = served.door.api.context.authenticator.provider
     assert provider is not None
     provider._keys = None
     served.service.failed_logins.reset_failures("issuer")
-    served.door.api.authenticator._login_limiter.__init__()  # type: ignore[misc]
+    served.door.api.context.authenticator._login_limiter.__init__()  # type: ignore[misc]
 
 
 class _Stay(HTTPRedirectHandler):
@@ -111,7 +111,7 @@ def test_the_address_has_no_secret_and_logs_have_nothing(served: Served, issuer:
     assert asked[0]["response_type"] == "code"
     assert asked[0]["code_challenge_method"] == "S256"
     assert len({each[name] for each in asked for name in ("state", "nonce", "code_challenge")}) == 6
-    provider = served.door.api.authenticator.provider
+    provider = served.door.api.context.authenticator.provider
     assert provider is not None
     verifiers = [each.verifier for each in provider._pending_logins.values()]
     assert not any(word in str(asked) for word in (own, SECRET, *verifiers))
@@ -168,7 +168,7 @@ def test_states_codes_and_tabs(served: Served, monkeypatch: pytest.MonkeyPatch) 
     assert logged_in(served, code="invented").status == 401
     first, second = (sent_back(begun(served, own)) for _ in range(2))
     assert served.ask("/v1/login/code", {**first, "code": second["code"], "secret": own}).status == 401
-    provider = served.door.api.authenticator.provider
+    provider = served.door.api.context.authenticator.provider
     assert provider is not None
     late = sent_back(begun(served, own))
     monkeypatch.setattr(provider, "_clock", lambda: time.monotonic() + 601)
@@ -192,7 +192,7 @@ def test_keys_of_the_issuer_alone(served: Served, issuer: Issuer, monkeypatch: p
     monkeypatch.setattr(oidc, "_fetch_json", noted)
     assert logged_in(served).status == 401  # within the minute
     assert not [url for url in fetched if url.endswith("/keys")]
-    provider = served.door.api.authenticator.provider
+    provider = served.door.api.context.authenticator.provider
     assert provider is not None
     provider._keys_fetched_at -= 61
     assert logged_in(served).status == 200
@@ -219,7 +219,7 @@ def test_access_tokens_for_this_api(served: Served, issuer: Issuer, monkeypatch:
     ]
     for token in wrong:
         assert served.ask("/v1/session", token=token).status == 401, token
-    provider = served.door.api.authenticator.provider
+    provider = served.door.api.context.authenticator.provider
     assert provider is not None
     closed = OidcProvider(OidcClient(issuer.url, CLIENT, "http://localhost/", SECRET))
     assert closed.find_subject_by_token(right) is None
@@ -303,7 +303,7 @@ def test_a_browser_logs_in_and_keeps_nothing_in_its_address(
     served: Served, issuer: Issuer, tmp_path: Path
 ) -> None:
     """One click leads to the issuer and back; the code is not in the address any more, and going back asks nobody."""
-    provider = served.door.api.authenticator.provider
+    provider = served.door.api.context.authenticator.provider
     assert provider is not None
     before, provider.client = (
         provider.client,

@@ -98,7 +98,7 @@ def test_an_auditor_oversees_in_a_browser(page: Page, shared: Served) -> None:
     assert "visits for bob" in page.value("document.querySelector('#view').innerText")
     assert "Advice:" in page.value("document.querySelector('#view').innerText")
     assert page.value("document.documentElement.scrollWidth") == 390  # a digest is broken, and widens no page
-    shared.door.api.authenticator.sessions = WebSessions()
+    shared.door.api.context.authenticator.sessions = WebSessions()
     page.value("location.hash = 'tables'")
     page.wait("document.querySelector('#refused').innerText === 'The session has ended.'")
     assert page.value("document.querySelector('#view').innerText") == ""

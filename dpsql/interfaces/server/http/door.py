@@ -81,7 +81,7 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Takes no more connections, waits for the answers that are under way, and ends all connections."""
-        self.api.is_stopping = True
+        self.api.begin_stop()
         if self._server is not None:
             self._server.close()
         for client in (*self.clients, *self.extra_clients):
@@ -94,7 +94,7 @@ class HttpServer:
         self.api.stop_statements()
         while self.state.tasks:  # noqa: ASYNC110  (stopped, and recorded as they end)
             await asyncio.sleep(0.05)
-        self.api.authenticator.close()
+        self.api.close()
 
     def has_room_for(self, address: str) -> bool:
         """Whether a network may connect: it has at most as many connections as it leaves to others."""
