@@ -298,7 +298,7 @@ FAULTS = (
     ),
     Fault(
         "another-plan-answered",
-        "dpsql.interfaces.server.session:PgSession._find_described",
+        "dpsql.interfaces.server.session_queries:SessionQueries._find_described",
         "last is None or last.values is not values or last.text != text",
         "last is None or last.text != text",
         "a client gets the answer for values that it described before, in place of those that it asks",
@@ -350,8 +350,8 @@ FAULTS = (
         "dpsql.interfaces.server.protocol.conversation:Conversation.close_with_failure",
         "self._pending = None",
         "pass",
-        "a client that is refused at its login keeps the server busy until it closes its side",
-        "tests/attacks/test_a47_starved_server.py::test_a_client_that_is_refused_is_told_so_once",
+        "a connection whose task fails keeps the server busy until the client closes its side",
+        "tests/interfaces/server/test_conversation.py::test_a_connection_that_ends_asks_for_nothing_more",
     ),
     Fault(
         "former-logins-stay",

@@ -210,6 +210,10 @@ class Settings:
             setting.name: self.get_value(setting.name) for setting in _KNOWN.values() if setting.is_reported
         }
 
+    def list_changes(self, before: Mapping[str, str]) -> dict[str, str]:
+        """Return the reported settings that have other values than before."""
+        return {name: value for name, value in self.get_reported().items() if before[name] != value}
+
     def list_values(self) -> list[tuple[str, str]]:
         """Every setting with its value."""
         return [(setting.name, self.get_value(setting.name)) for setting in _KNOWN.values()]

@@ -384,7 +384,8 @@ def test_a_plan_is_of_the_values_that_are_asked(shared: Served) -> None:
         assert isinstance(found, StatementDescription)
         answer = await session.run_statement(RunStatement(statement, (asked,), found.columns))
         assert isinstance(answer, Answer)
-        return session._last_result and session._last_result.receipt.plan
+        result = session.last_answer.result
+        return result and result.receipt.plan
 
     def of(described: Any, asked: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(told(described, asked), shared.loop).result(30)
