@@ -24,17 +24,17 @@ class RunningStatement(Protocol):
 
     @property
     def text(self) -> str:
-        """The running statement, or the last one."""
+        """Return the running statement, or the last one."""
         ...
 
     @property
     def state(self) -> str:
-        """The state: a statement runs (active) or waits for its turn (waiting), or neither (idle)."""
+        """Return the state: a statement runs (active) or waits for its turn (waiting), or neither (idle)."""
         ...
 
     @property
     def since(self) -> datetime:
-        """When the state began."""
+        """Return when the state began."""
         ...
 
     def cancel(self) -> None:

@@ -88,9 +88,9 @@ class PgCatalog:
         *,
         assign: Callable[[str, str], str],
     ) -> tuple[tuple[Column, ...], list[tuple[Any, ...]]]:
-        """The columns and rows of a catalogue query. Raises QueryRejected for what is not answered.
+        """Return the columns and rows of a catalog query. Raises QueryRejected if it is not supported.
 
-        `activity` gives the rows of pg_stat_activity that the user may see, and `assign` does what set_config does.
+        `activity` returns the rows of pg_stat_activity that the user may see, and `assign` runs set_config.
         """
         session = {
             "current_user": user,

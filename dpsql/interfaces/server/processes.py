@@ -67,7 +67,7 @@ class _ProcessHandle:
         self.has_ended = False
 
     def wait_until_started(self) -> None:
-        """Waits until it can be asked. Raises what kept it from starting."""
+        """Wait until the process takes calls. Raises the error that kept it from starting."""
         try:
             reply: Reply = self._pipe.recv()
         except (EOFError, OSError):
@@ -79,11 +79,11 @@ class _ProcessHandle:
 
     @property
     def call_count(self) -> int:
-        """How many calls it works on."""
+        """Return the number of running calls."""
         return len(self._futures)
 
     def send_call(self, method: str, analyst: str, arguments: tuple[Any, ...]) -> tuple[int, Future[Any]]:
-        """Sends a call. The future has the value, or raises the error, `process_ended` where nobody knows."""
+        """Send a call. The future has the value or raises the error, which is `process_ended` if the process has ended."""
         future: Future[Any] = Future()
         dropped = tuple(self.dropped_results.popleft() for _ in range(len(self.dropped_results)))
         with self._lock:
@@ -100,7 +100,7 @@ class _ProcessHandle:
         return number, future
 
     def interrupt_call(self, number: int, *, by_owner: bool) -> None:
-        """Asks to end what runs for a call, which replies all the same."""
+        """Interrupt a running call, which replies all the same."""
         if number in self._futures:
             self._send_message(Interrupt(number, by_owner))
 
@@ -137,7 +137,7 @@ class _ProcessHandle:
             self._pipe.close()
 
     def close(self) -> None:
-        """Ends it after what it works on."""
+        """End the process after its running calls."""
         with suppress(OperationalError):  # it has ended by itself
             self._send_message(None)
         self._process.join(_END_SECONDS)
@@ -179,11 +179,11 @@ class ProcessPool:
             raise
 
     def create_query_runner(self, analyst: str) -> ProcessQueryRunner:
-        """What answers one statement of an analyst's."""
+        """Return a runner of one statement of an analyst."""
         return ProcessQueryRunner(self, analyst)
 
     def select_idlest_process(self) -> _ProcessHandle:
-        """The process with the least to do. Raises OperationalError (`reload`) where all were closed."""
+        """Return the process with the fewest running calls. Raises OperationalError (`reload`) if all were closed."""
         with self._lock:
             if self._closed:
                 raise OperationalError(
@@ -199,7 +199,7 @@ class ProcessPool:
             return min(self._processes, key=lambda each: each.call_count)
 
     def close(self) -> None:
-        """Ends all, after what they work on."""
+        """End all processes after their running calls."""
         with self._lock:
             self._closed = True
             processes, self._processes = self._processes, []
@@ -218,11 +218,11 @@ class ProcessQueryRunner:
         self._remaining_budgets: tuple[RemainingBudget, ...] = ()
 
     def cancel(self) -> None:
-        """As `Engine.cancel`."""
+        """Cancel the running call for its client; see `Engine.cancel`."""
         self._interrupt_call(by_owner=False)
 
     def stop(self) -> None:
-        """As `Engine.stop`."""
+        """Stop the running call for the owner; see `Engine.stop`."""
         self._interrupt_call(by_owner=True)
 
     def _interrupt_call(self, *, by_owner: bool) -> None:
@@ -232,18 +232,18 @@ class ProcessQueryRunner:
             call[0].interrupt_call(call[1], by_owner=by_owner)
 
     def plan(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> PlanHandle:
-        """As `Asker.plan`."""
+        """Plan a query; see `QueryRunner.plan`."""
         process, question = self._processes.select_idlest_process(), (sql, parameters, options)
         number, columns = self._call_process(process, "plan", question)
         return PlanHandle(process, number, columns, question)
 
     def query(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
-        """As `Asker.query`."""
+        """Answer a query; see `QueryRunner.query`."""
         process, question = self._processes.select_idlest_process(), (sql, parameters, options)
         return self._build_result(process, self._run_question(process, "query", question, question))
 
     def answer(self, planned: PlanHandle) -> Result:
-        """As `Asker.answer`: by the process that has the plan, or by another where that has ended."""
+        """Answer a planned query in the process that has the plan, or in another if that has ended."""
         process = planned.process
         if process.has_ended:
             sql, parameters, options = planned.question
@@ -254,7 +254,7 @@ class ProcessQueryRunner:
         )
 
     def remaining_budget(self, receipt: Receipt) -> Sequence[RemainingBudget]:
-        """As `Asker.left`: what was left when the answer was given."""
+        """Return the budgets that were left when the answer was given."""
         del receipt
         return self._remaining_budgets
 
@@ -265,7 +265,7 @@ class ProcessQueryRunner:
         arguments: tuple[Any, ...],
         question: tuple[str, Parameters, QueryOptions],
     ) -> AnswerMessage:
-        """As `_call_process`, of what may be charged: a process that ends meanwhile is a failure."""
+        """Run a call that may be charged; if its process ends meanwhile, that is recorded as a failure."""
         begun = datetime.now(UTC)
         try:
             found: AnswerMessage = self._call_process(process, method, arguments)
@@ -316,7 +316,7 @@ class _ProcessIntervals:
         self._process, self._analyst, self._number, self._known = process, analyst, number, known
 
     def __call__(self, row: int, column: int, confidence: float) -> Ends:
-        """The interval of a cell. Raises ProgrammingError (`not_found`) where the answer is gone with its process."""
+        """Return the interval of a cell. Raises ProgrammingError (`not_found`) if the process that has the answer has ended."""
         if confidence not in self._known:
             self._known[confidence] = self._fetch_intervals(confidence)
         return self._known[confidence][row][column]

@@ -149,9 +149,9 @@ class Turns:
     async def pause_turns(
         self, seconds: float, end: Callable[[], None] = lambda: None
     ) -> AsyncIterator[None]:
-        """A time in which nothing runs; who asks meanwhile waits. What still runs after `seconds` is told to `end`.
+        """Yield while no statement runs; new statements wait. After `seconds`, running statements are stopped with `end`.
 
-        Raises OperationalError (`reload_service`) where something has not ended after as many seconds more; then all go on.
+        Raises OperationalError (`reload_service`) if a statement has not ended after as many seconds more; then all go on.
         """
         async with self._pause_lock:
             self._open.clear()
@@ -226,9 +226,9 @@ class Service:
             raise
 
     def note_user_changes(self) -> None:
-        """Appends to the audit log what was done to users since: by `dpsql users`, which has no such log.
+        """Append the changes of users to the audit log; `dpsql users`, which makes them, has no such log.
 
-        One that is noted as the process is killed may be noted twice, with the same number. Raises as `Audit.note_event`.
+        A change may be recorded twice, with the same number, if the process is killed. Raises as `ServerAudit.note_event`.
         """
         with self._user_changes_lock:
             for each in self.users.list_changes():
@@ -243,7 +243,7 @@ class Service:
                 self.users.mark_noted(each)
 
     def describe_state(self) -> dict[str, Any]:
-        """What the audit log says of what is served: policy, data, how many users of each role, where the ledger ended then."""
+        """Return the state of the service for the audit log: policy, data, the number of users of each role, the ledger's head."""
         return {
             "policy": self.policy.compute_digest(),
             "data_version": self.policy.data_version,
@@ -252,9 +252,9 @@ class Service:
         }
 
     def _open_policy(self, policy: Policy) -> None:
-        """Opens the ledger and the first engine connection: the policy is held against the database, and the ledger against both.
+        """Open the ledger and the first engine connection: the policy is checked against the database, and the ledger against both.
 
-        Nothing of the service has changed where that fails.
+        If that fails, the service is unchanged.
         """
         names = [user.name for user in self.users.list_users() if user.role.can_query]
         if not names:
@@ -263,7 +263,7 @@ class Service:
                 code="no_users",
                 hint="add one: dpsql users add NAME --role analyst",
             )
-        # Before they are opened: what changes meanwhile counts as changed.
+        # Before the files are opened, so that a change meanwhile counts as a change.
         files = list_file_stamps(self._list_data_places(policy))
         ledger = SharedLedger(
             self.ledger, policy=policy, analysts=names, ledger_key=self._given_key, anchor=self._anchor
@@ -308,7 +308,7 @@ class Service:
         )
 
     def _record_lost_query(self, analyst: str, sql: str, since: datetime) -> None:
-        """Records the failure of a question whose process has ended, where it was charged and its answer not stored."""
+        """Record the failure of a query whose process has ended, if it was charged and its answer was not stored."""
         with self.connections.acquire_connection(analyst) as connection:
             record_lost_charges(connection.engine.ledger, analyst, sql, since)
 
@@ -320,20 +320,23 @@ class Service:
         ]
 
     def _resolve_sources(self, policy: Policy) -> dict[str, str]:
-        """Where the files of tables lie that the policy names, by table."""
+        """Return the paths of the files that the policy names, by table."""
         beside = Path(self._policy_source).parent if isinstance(self._policy_source, (str, Path)) else Path()
         return {name: str(place.absolute()) for name, place in policy.resolve_source_paths(beside).items()}
 
     def _select_data(self, policy: Policy) -> str | dict[str, str] | None:
-        """What `connect` is to open: the database, or the files that the policy names, seen from its folder."""
+        """Return the data that `connect` opens: the database, or the files that the policy names, relative to its folder."""
         return (self._resolve_sources(policy) or None) if self._database is None else self._database
 
     async def reload(self, policy: Any = None) -> None:
-        """Reads the policy again (or takes another one), and opens the data and the ledger again, for all users that there are now.
+        """Reload the policy (or take another one), the data and the ledger, for all present users.
 
-        Sessions stay, but for those of `disconnect_outdated_logins`, and statements wait meanwhile: those that run end under
-        the former policy, or are cancelled after `Limits.drain_seconds`; all others run under the new one. Raises an error of dpsql's, and the former policy stays, where the new one is wrong, does not fit the database or
-        the ledger, or where files have changed and `data_version` has not; also where a cancelled statement does not end.
+        Sessions stay, except those of `disconnect_outdated_logins`. Running statements end under the former policy, or are
+        cancelled after `Limits.drain_seconds`; new ones wait, and run under the new policy.
+
+        Raises:
+            Error: The new policy is invalid, does not fit the database or the ledger, files have changed while
+                `data_version` has not, or a cancelled statement does not end. The former policy stays.
         """
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._load_new_policy, policy)
@@ -342,7 +345,7 @@ class Service:
         await self.disconnect_outdated_logins()
 
     async def disconnect_outdated_logins(self) -> None:
-        """Ends the sessions of users that were removed, or have another password or role, since they logged in."""
+        """End the sessions of users who were removed, or whose password or role changed, since they logged in."""
         members = self.activity.list_clients()
         loop = asyncio.get_running_loop()
         self.activity.disconnect_clients(
@@ -350,12 +353,12 @@ class Service:
         )
 
     def _list_outdated_logins(self, members: Iterable[ActiveClient]) -> list[ActiveClient]:
-        """Those of these who would not be let in as they were."""
+        """Return the clients whose logins are no longer valid."""
         found = {name: self.find_user(name) for name in {each.user.name for each in members}}
         return [each for each in members if not _is_login_current(each, found[each.user.name])]
 
     def _load_new_policy(self, policy: Any) -> Policy:
-        """The policy that is to come, which asks nothing that is known to be refused."""
+        """Load the new policy. Raises if a reload with it is known to fail."""
         found = load(self._policy_source if policy is None else policy)
         if self.ledger == MEMORY:
             raise OperationalError(
@@ -375,7 +378,7 @@ class Service:
 
     def _replace_policy(self, policy: Any) -> None:
         found, former = self._load_new_policy(policy), self.policy
-        # The engine opens a file once in a process: all connections to the former one have to end first.
+        # The engine opens a file once in a process: all connections to the former file have to be closed first.
         if self.processes is not None:
             self.processes.close()
         self.connections.close()
@@ -394,14 +397,14 @@ class Service:
             former_twin.close()
 
     def _restore_policy(self, former: Policy) -> None:
-        """Goes on as before a failed reload. Where the files have changed, nobody is answered until a reload succeeds."""
+        """Continue with the former policy after a failed reload. If the files have changed, no query is answered until a reload succeeds."""
         if list_file_stamps(self._list_data_places(former)) == self._file_stamps:
             with suppress(Error):
                 self._open_policy(former)
 
     @property
     def pg_catalog(self) -> PgCatalog:
-        """The catalogue twin, made once, for the door whose clients look around in it."""
+        """Return the catalog emulator, which is created once."""
         with self._pg_catalog_lock:
             if self._pg_catalog is None:
                 self._pg_catalog = PgCatalog(
@@ -424,9 +427,9 @@ class Service:
         return self.users.find_user(name)
 
     def stop_client(self, member: ActiveClient, by: User, *, session: bool) -> None:
-        """Ends what a member runs, or its session, after that was noted. Raises as `Audit.note_event`. It is called in a worker.
+        """Record and end the statement of a client, or its session, in a worker thread. Raises as `ServerAudit.note_event`.
 
-        Whoever is no owner cancels it as any client does: after its charge a statement goes on.
+        A user who is not an owner cancels it like its client: after its charge a statement goes on.
         """
         what = "session ended" if session else "statement ended"
         self.audit.note_event(what, by=by.name, user=member.user.name, door=member.door, peer=member.peer)
@@ -452,7 +455,7 @@ class Service:
 
 
 def _is_login_current(member: ActiveClient, found: tuple[User, Any] | None) -> bool:
-    """Whether a member's user is there as at the login, by what is stored of the user now."""
+    """Return whether a client's user still has the role, the creation time and the password of the login."""
     if found is None:
         return False
     user, verifier = found
@@ -486,7 +489,7 @@ async def _note_event(service: Service, event: str, **facts: Any) -> None:
 
 
 def list_file_stamps(places: Iterable[str]) -> tuple[tuple[object, ...], ...]:
-    """What tells whether the files at paths, in folders or of patterns are others than they were; nothing of what is no file."""
+    """Return stamps that change with the files at paths, in folders or of patterns; a path without a file has none."""
     found = list[tuple[object, ...]]()
     for place in places:
         path = Path(place)

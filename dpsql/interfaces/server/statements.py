@@ -1,9 +1,9 @@
-"""The statements of a client's text: where each ends, what it commands besides queries, its numbered parameters.
+"""The statements of a client's text: where each ends, its command unless it is a query, its numbered parameters.
 
-A text is read once, in a time that grows with its length alone; whoever serves all connections reads short ones only.
+A text is read once, in time linear in its length; the event loop reads only short texts.
 
-Words are told apart as PostgreSQL does it (chapter 4.1, "Lexical Structure"). Nothing rests on it but where statements
-end: each is then read by the engine's own reader.
+Words are split as in PostgreSQL (chapter 4.1, "Lexical Structure"). Only the ends of statements depend on that: each
+statement is then parsed by the engine's own parser.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ MOST_CHARACTERS = 100_000
 """The largest number of characters of a text; a list of ten thousand numbers has fewer."""
 MOST_PARAMETERS = 1_000
 MOST_STATEMENTS = 1_000
-"""Statements of one text."""
+"""The largest number of statements of one text."""
 _FIRST_WORDS, _LONGEST_WORD = 3, 128
-"""Words that are kept of a statement, which tell what it commands, and the letters of each."""
+"""The number of first words that are kept of a statement, and of characters of each."""
 
 
 def _iterate_words(text: str) -> Iterator[tuple[str, int, int]]:
-    """Each word's kind, start and end; comments as space."""
+    """Yield the kind, start and end of each word; comments are spaces."""
     at = 0
     while at < len(text):
         match = _WORD.match(text, at)
@@ -65,7 +65,7 @@ def _iterate_words(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _find_block_end(text: str, at: int) -> int:
-    """Where a comment ends, within which others may nest."""
+    """Return the end of a comment, within which others may nest."""
     depth = 1
     for mark in re.compile(r"/\*|\*/").finditer(text, at):
         depth += 1 if mark.group() == "/*" else -1
@@ -76,7 +76,7 @@ def _find_block_end(text: str, at: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement of a text: where it starts, how many parameters it has, and its first words, in lower case but for names in quotation marks."""
+    """One statement of a text: its start, the number of its parameters, and its first words, in lower case unless quoted."""
 
     text: str
     start: int = 0
@@ -90,7 +90,7 @@ class Statement:
 
     @property
     def command(self) -> str | None:
-        """What it does to the transaction: begin, commit, rollback, rollback to, savepoint, release; None for other statements.
+        """Return the transaction command: begin, commit, rollback, rollback to, savepoint or release; None for other statements.
 
         >>> [Statement.from_text(text).command for text in ("Start Transaction READ ONLY", "ROLLBACK TO a", "SELECT 1")]
         ['begin', 'rollback to', None]
@@ -108,7 +108,7 @@ class Statement:
 
     @property
     def is_explain(self) -> bool:
-        """Whether it asks for a plan."""
+        """Return whether the statement is EXPLAIN."""
         return self.words[:1] == ("explain",)
 
 
@@ -143,16 +143,16 @@ def parse_statements(text: str) -> tuple[Statement, ...]:
 
 
 def remove_comments(text: str) -> str:
-    """A statement with a space for each comment and each run of spaces.
+    """Return a statement with a space for each comment and each run of spaces.
 
-    >>> remove_comments("/* from_text a tool */ SET  a = '--b' -- c")
+    >>> remove_comments("/* by a tool */ SET  a = '--b' -- c")
     "SET a = '--b'"
     """
     return "".join(" " if kind == "space" else text[at:end] for kind, at, end in _iterate_words(text)).strip()
 
 
 def count_parameters(text: str) -> int:
-    """The highest number of a parameter in a statement."""
+    """Return the highest number of a parameter in a statement."""
     return max(
         (
             _parse_parameter_number(text[at + 1 : end])
@@ -168,9 +168,9 @@ def _parse_parameter_number(digits: str) -> int:
 
 
 def to_named_parameters(text: str) -> tuple[str, list[int]]:
-    """The statement with `:p1` for `$1`, and the places of the letters p in the new text.
+    """Return the statement with `:p1` for `$1`, and the places of the letters p in the new text.
 
-    A cast to text or to an array right after a parameter is blanked out: the parameter's value has its type already.
+    A cast to text or to an array directly after a parameter is replaced by spaces, since the parameter's value has its type.
 
     >>> to_named_parameters("SELECT $1, '$1', $12::VARCHAR")
     ("SELECT :p1, '$1', :p12         ", [8, 19])
@@ -192,7 +192,7 @@ def to_named_parameters(text: str) -> tuple[str, list[int]]:
 
 
 def _count_cast_words(words: list[str]) -> int:
-    """How many of these words are a cast to text of any length, or to an array; none where they begin otherwise."""
+    """Return the number of first words that are a cast to text of any length, or to an array."""
     if words[:2] != [":", ":"]:
         return 0
     if words[3:5] == ["[", "]"]:

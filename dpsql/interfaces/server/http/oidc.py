@@ -83,11 +83,11 @@ class OidcProvider:
 
     @property
     def name(self) -> str:
-        """What users know it as: its host."""
+        """Return the name by which users know the issuer: its host."""
         return urlsplit(self.client.issuer).hostname or self.client.issuer
 
     def begin_login(self, binder: str) -> str:
-        """The address to log in at, for the tab that knows the secret of which `binder` is the digest."""
+        """Return the login address for the browser tab that knows the secret whose digest is `binder`."""
         endpoint = _require_safe_url(
             self._get_endpoint("authorization_endpoint"), "the authorization endpoint"
         )
@@ -114,9 +114,9 @@ class OidcProvider:
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}"
 
     def find_subject_by_code(self, state: str, code: str, secret: str) -> str | None:
-        """Whom the issuer names for a code; None where state, code, the tab's secret or the issuer's token are not right.
+        """Return the subject that the issuer names for a code, or None if state, code, the tab's secret or the token is invalid.
 
-        Raises OperationalError (`provider`) where the issuer cannot be reached.
+        Raises OperationalError (`provider`) if the issuer cannot be reached.
         """
         with self._lock:
             begun = self._pending_logins.pop(state, None)
@@ -136,7 +136,7 @@ class OidcProvider:
         return str(claims["sub"])
 
     def find_subject_by_token(self, token: str) -> str | None:
-        """Whom an access token for this API names; None for one that is not right, or where no audience is configured."""
+        """Return the subject of an access token for this API, or None if it is invalid or no audience is configured."""
         if self.client.audience is None or len(token) > _MOST_TOKEN:
             return None
         claims = self._find_valid_claims(token, self.client.audience, kind="at+jwt")
@@ -174,7 +174,7 @@ class OidcProvider:
         )
 
     def _exchange_code(self, code: str, verifier: str) -> str | None:
-        """The ID token for a code, None where the issuer does not take it."""
+        """Return the ID token for a code, or None if the issuer refuses it."""
         endpoint = _require_safe_url(self._get_endpoint("token_endpoint"), "the token endpoint")
         form = {
             "grant_type": "authorization_code",
@@ -224,7 +224,7 @@ class OidcProvider:
 
 
 def compute_digest(secret: str) -> str:
-    """The SHA-256 digest of a secret, in base64url without padding, as PKCE has it.
+    """Return the SHA-256 digest of a secret, in base64url without padding, as in PKCE.
 
     >>> compute_digest("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk")
     'E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM'
@@ -237,7 +237,7 @@ def _is_time(value: object) -> bool:
 
 
 def _require_safe_url(url: str, what: str) -> str:
-    """An address that is reached encrypted, or on this machine. Raises ProgrammingError (`oidc`)."""
+    """Raise ProgrammingError (`oidc`) unless an address is reached encrypted, or is on this machine."""
     parts = urlsplit(url)
     safe = parts.scheme == "https" or (parts.scheme == "http" and is_local(parts.hostname or ""))
     if not safe or parts.username is not None or parts.fragment:
@@ -251,7 +251,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """An issuer's addresses are those of its configuration, and no others."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Refuses each."""
+        """Refuse every redirect."""
 
 
 _OPENER = urllib.request.build_opener(_NoRedirect)
@@ -260,9 +260,9 @@ _OPENER = urllib.request.build_opener(_NoRedirect)
 def _fetch_json(
     url: str, form: bytes | None = None, headers: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """The JSON object at an address that `_require_safe_url` has seen, posted a form where there is one.
+    """Return the JSON object at an address that `_require_safe_url` accepted, after posting a form if there is one.
 
-    {} for a form that is refused. Raises OperationalError (`provider`).
+    Returns {} if the form is refused. Raises OperationalError (`provider`).
     """
     failed = ""
     request = urllib.request.Request(url, form, dict(headers or {}))  # noqa: S310  (https, or this machine)

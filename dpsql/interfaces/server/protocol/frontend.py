@@ -63,7 +63,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Parse:
-    """Names a statement; `types` are the types of its parameters as far as the client states them."""
+    """A statement to prepare; `types` are the types of its parameters as far as the client states them."""
 
     name: str
     text: str
@@ -72,7 +72,7 @@ class Parse:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Makes a portal of a statement and its parameters' values; `formats` and `results` are 0 for text, 1 for binary."""
+    """The values of a statement's parameters, for a portal; `formats` and `results` are 0 for text, 1 for binary."""
 
     portal: str
     statement: str
@@ -83,7 +83,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """Asks for the columns of a statement (`S`) or portal (`P`)."""
+    """A request for the columns of a statement (`S`) or portal (`P`)."""
 
     kind: str
     name: str
@@ -91,7 +91,7 @@ class Describe:
 
 @dataclass(frozen=True, slots=True)
 class Execute:
-    """Asks for rows of a portal, at most `rows` of them unless that is 0."""
+    """A request for rows of a portal, at most `rows` of them unless that is 0."""
 
     portal: str
     rows: int
@@ -99,7 +99,7 @@ class Execute:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Forgets a statement (`S`) or portal (`P`)."""
+    """A statement (`S`) or portal (`P`) to close."""
 
     kind: str
     name: str
@@ -107,22 +107,22 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Asks for what is still to be sent."""
+    """A request to send all output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Ends a series of extended messages."""
+    """The end of a series of extended messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """Ends the connection."""
+    """The end of the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A message of the protocol for what is not offered here: COPY and function calls."""
+    """A message of COPY or of function calls, which are not supported."""
 
     kind: str
 
@@ -143,11 +143,11 @@ class MessageBuffer:
         return len(self._bytes)
 
     def feed_bytes(self, data: bytes) -> None:
-        """Adds what has arrived."""
+        """Add received bytes."""
         self._bytes += data
 
     def take_first_message(self) -> FirstMessage | None:
-        """The next message of one who has not said yet which protocol it speaks; None until all of it is there."""
+        """Return the next message before the startup packet, or None until it is complete."""
         if len(self._bytes) < 4:
             return None
         (length,) = struct.unpack_from("!i", self._bytes)
@@ -160,7 +160,7 @@ class MessageBuffer:
         return _parse_first_message(body)
 
     def take_message(self, limit: int) -> Message | None:
-        """The next message of at most `limit` bytes; None until all of it is there."""
+        """Return the next message of at most `limit` bytes, or None until it is complete."""
         if len(self._bytes) < 5:
             return None
         kind, length = struct.unpack_from("!ci", self._bytes)
@@ -240,7 +240,7 @@ class _FieldReader:
         return kind.decode()
 
     def read_count(self) -> int:
-        """A number of items, of which each takes at least two bytes or is refused for want of them."""
+        """Return a number of items; each takes at least two bytes, so that a number beyond the message is refused."""
         count = int.from_bytes(self.read_bytes(2))
         if count > MOST_PARAMETERS:
             raise ProtocolError(f"a statement has at most {MOST_PARAMETERS:,} parameters", "54023")
@@ -303,7 +303,7 @@ _MESSAGES: dict[bytes, Callable[[_FieldReader], Message]] = {
 
 
 def parse_initial_response(data: bytes) -> tuple[str, bytes]:
-    """The mechanism and first message of a SASLInitialResponse."""
+    """Return the mechanism and the first message of a SASLInitialResponse."""
     reader = _FieldReader(data)
     mechanism, length = reader.read_text(), reader.read_int32()
     first = b"" if length == -1 else reader.read_bytes(length)
