@@ -1,7 +1,7 @@
 """The audit log of a server: logins and failed logins, queries and their outcomes, changes by the owner.
 
-Claim: a query is answered only where its event is durable before anything is charged, and its outcome before the answer
-leaves; a login only where its event is durable. No event holds a query's text, an answer, a password or a token.
+Claim: a query is answered only if its event is durable before anything is charged, and its outcome before the answer
+is sent; a login succeeds only if its event is durable. No event holds a query's text, an answer, a password or a token.
 Why: `audit_request` surrounds every call of the engine, and an event that cannot be written is an error there. Queries are in the
 ledger, whose entries an outcome names. The name of a failed login is recorded only if such a user exists: the text that was
 typed instead may be a password.

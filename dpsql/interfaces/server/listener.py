@@ -73,7 +73,7 @@ class PgServer:
         log: Log = log_event,
     ) -> None:
         self.service, self.tls, self.requires_tls, self.log = service, tls, requires_tls, log
-        # Logins have threads of their own: they wait for nobody's query.
+        # Logins have their own threads, so that they wait for no query.
         self._logins = ThreadPoolExecutor(2, "dpsql login")
         self.clients = set[PgConnection]()
         self.sessions = dict[int, tuple[bytes, PgConnection]]()

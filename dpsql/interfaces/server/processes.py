@@ -1,13 +1,13 @@
-"""Processes that answer questions beside each other, as one interpreter runs one thread of Python at a time.
+"""Processes that answer queries in parallel, since one interpreter runs one thread of Python at a time.
 
-Claim: whichever process answers, an analyst is charged and limited as by one process, and nothing is answered that the audit
-log does not hold.
-Why: turns, limits, sessions, users and the audit log are of the server's process alone; the others share what is durable,
-the ledger, whose charges are made one after the other under a lock of its store, whoever makes them.
+Claim: whichever process answers, an analyst is charged and limited as by one process, and every answered query is in the audit
+log.
+Why: only the server's process has turns, limits, sessions, users and the audit log; all processes share the ledger, whose
+charges are made one after the other under a lock of its store.
 
-Claim: a process that ends amid a charged question leaves a failure in the ledger, as an engine that fails does.
-Why: a row may need more memory than there is, and the system ends the process for it. Its pipe ends with it, and who waited for
-the reply has the failure recorded before the client is told.
+Claim: a process that ends during a charged query leaves a failure in the ledger, like an engine that fails.
+Why: a row may need more memory than there is, so that the system kills the process. Its pipe ends with it, and the thread that
+waits for the reply records the failure before the client gets an error.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ if TYPE_CHECKING:
     from dpsql.ledger import RemainingBudget
 
 _END_SECONDS = 60.0
-"""How long a process may take to end, after the last answer was waited for."""
+"""Seconds that a process may take to end after its last answer."""
 
 
 class _ProcessHandle:
-    """One process, with a thread here that takes its replies."""
+    """One process, with a thread in this one that receives its replies."""
 
     def __init__(self, setup: ProcessSetup) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=serve_calls, args=(theirs, setup), name="dpsql engine")
         self._process.start()
-        theirs.close()  # so that this end is told when the process ends
+        theirs.close()  # so that this end closes when the process ends
         self._send_lock, self._lock = threading.Lock(), threading.Lock()
         self._numbers = count(1)
         self._futures = dict[int, Future[Any]]()
@@ -138,7 +138,7 @@ class _ProcessHandle:
 
     def close(self) -> None:
         """End the process after its running calls."""
-        with suppress(OperationalError):  # it has ended by itself
+        with suppress(OperationalError):  # it has already ended
             self._send_message(None)
         self._process.join(_END_SECONDS)
         if self._process.is_alive():
@@ -148,7 +148,7 @@ class _ProcessHandle:
 
 @dataclass(frozen=True, slots=True)
 class PlanHandle:
-    """A plan that a process keeps under a number, and what it takes to plan it again."""
+    """A plan that a process keeps under a number, with everything that is needed to plan it again."""
 
     process: _ProcessHandle
     number: int
@@ -157,11 +157,11 @@ class PlanHandle:
 
 
 FailureRecorder = Callable[[str, str, datetime], None]
-"""Records failures of an analyst's question, by its text, that was charged since a time, where its process has ended."""
+"""A function that records the failure of an analyst's query that was charged since a time, after its process has ended."""
 
 
 class ProcessPool:
-    """The processes of a server; one that ends unasked is started again when it is needed."""
+    """The processes of a server; one that ends unexpectedly is started again when it is needed."""
 
     def __init__(self, setup: ProcessSetup, record_lost: FailureRecorder | None = None) -> None:
         self._setup, self.record_lost = setup, record_lost
@@ -209,7 +209,7 @@ class ProcessPool:
 
 
 class ProcessQueryRunner:
-    """An `QueryRunner` of one statement; see `ProcessPool`."""
+    """The runner of one statement in a process; see `ProcessPool`."""
 
     def __init__(self, processes: ProcessPool, analyst: str) -> None:
         self._processes, self._analyst = processes, analyst
@@ -308,7 +308,7 @@ def _get_notices(notices: tuple[str, ...], _: Result) -> tuple[str, ...]:
 
 
 class _ProcessIntervals:
-    """The intervals of an answer, which its process works out for confidences that did not come with it."""
+    """The intervals of an answer, which its process computes for other confidences."""
 
     def __init__(
         self, process: _ProcessHandle, analyst: str, number: int, known: dict[float, IntervalMatrix]

@@ -1,6 +1,6 @@
 """The state that all sessions share: the policy, one ledger, engine connections by analyst, the catalog emulator, turns and threads.
 
-Nothing here is of one protocol, so that an analyst has one set of limits however many doors there are.
+Nothing here belongs to one protocol, so that an analyst has the same limits over both together.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from dpsql.version import VERSION
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of concurrent work: `running_per_user` and `waiting_per_user` are statements of one person, `workers` those of all.
+    """Limits of concurrent work: `running_per_user` and `waiting_per_user` limit the statements of one user, `workers` those of all.
 
-    `lookup_workers` are statements of all that reach no private rows, as catalogue queries and budgets; one of each person runs.
-    `owner_workers` and `owner_connections` are kept for owners beside those of all. `held_bytes` are what the sessions of one
-    person hold between statements. Sessions that ask nothing for `idle_seconds` end; 0 means never.
-    `logins` are connections that have not logged in; one address may have half of them, the next one half of the rest.
+    `lookup_workers` limits the statements that read no private rows, such as catalog queries; one of each user runs at a time.
+    `owner_workers` and `owner_connections` are added for owners only. `held_bytes` limits what the sessions of one user hold
+    between statements. Sessions that are idle for `idle_seconds` end; 0 means never.
+    `logins` limits the connections that have not logged in; one address may have half of them, the next one half of the rest.
     A statement that has run for `statement_seconds` seconds is stopped, which is a failure if it was charged; 0 means never.
     Statements are answered at whole multiples of `answer_grid` seconds after their turn began; 0 means at once.
     """
@@ -76,7 +76,7 @@ class Lane(Enum):
 
 
 class _LaneQueue:
-    """Those who wait in one lane: a limited number of one person's statements runs, and of all, in the order of asking."""
+    """The statements of one lane, first come, first served: limited numbers of each user and of all run at a time."""
 
     def __init__(self, workers: int, owner_workers: int, running: int, waiting: int) -> None:
         self._all, self._owners = asyncio.Semaphore(workers), asyncio.Semaphore(owner_workers)
@@ -104,11 +104,11 @@ class _LaneQueue:
 
 
 class Turns:
-    """Turns of statements: limited numbers per person and in all, first come, first served.
+    """Turns of statements: limited numbers per user and in all, first come, first served.
 
-    Claim: whatever others ask, an owner waits for no statement but those of owners.
-    Why: where all workers are taken, `owner_workers` more are for owners alone. A person has at most `Limits.running_per_user`
-    statements among those that wait for a worker, so nobody's crowd delays others by more than that.
+    Claim: whatever others run, an owner waits only for statements of owners.
+    Why: if all workers are taken, `owner_workers` more are for owners only. A user has at most `Limits.running_per_user`
+    statements among those that wait for a worker, so that a user with many statements delays others by no more than that.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -134,7 +134,7 @@ class Turns:
     ) -> AsyncIterator[None]:
         """Wait for a turn. Raises OperationalError if too many statements of the person already wait."""
         async with self._queues[lane].wait_for_place(person, owner=owner):
-            while not self._open.is_set():  # also where it is paused again in between
+            while not self._open.is_set():  # also if it is paused again meanwhile
                 await self._open.wait()
             self._running_count += 1
             self._idle.clear()
@@ -179,8 +179,7 @@ class Turns:
 class Service:
     """One policy over one database with one ledger, and its users.
 
-    `turns`, `activity`, `failed_logins` and `password_checks` belong to one event loop. `threads` are those that statements
-    run in.
+    `turns`, `activity`, `failed_logins` and `password_checks` belong to one event loop. Statements run in `threads`.
     """
 
     def __init__(
@@ -448,7 +447,7 @@ class Service:
         if self._pg_catalog is not None:
             self._pg_catalog.close()
         self._ledger.close()
-        with suppress(Error):  # all else has ended well
+        with suppress(Error):  # everything else is closed
             self.note_user_changes()
             self.audit.note_event("stop")
         self.audit.close()

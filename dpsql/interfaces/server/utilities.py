@@ -121,10 +121,10 @@ def find_utility_columns(statement: Statement, last: Result | None) -> tuple[Col
         case "dpsql.budget":
             return _BUDGET
         case "dpsql.intervals":
-            beside = None if last is None else last.with_interval_columns(0.95)
-            if beside is None:
+            extended = None if last is None else last.with_interval_columns(0.95)
+            if extended is None:
                 return (Column(name, TEXT),)
-            return tuple(map(Column, beside.columns, map(get_oid, beside.types)))
+            return tuple(map(Column, extended.columns, map(get_oid, extended.types)))
         case "all":
             return (Column("name", TEXT), Column("setting", TEXT))
         case _:

@@ -44,7 +44,7 @@ class HttpServer:
         self.service, self.tls, self.log = service, tls, log
         self.api = HttpApi(service, log, connections=lambda: len(self.clients), provider=provider)
         for name in ("uvicorn.error", "uvicorn.access"):
-            # Whatever fails is logged by the API, without the words of exceptions.
+            # The API logs every failure, without the words of exceptions.
             logger = logging.getLogger(name)
             logger.handlers, logger.propagate = [logging.NullHandler()], False
         self.config = uvicorn.Config(
@@ -128,28 +128,28 @@ class HttpConnection(asyncio.Protocol):
         """Admit a client, or refuse it beyond the limits."""
         if not isinstance(transport, asyncio.Transport):
             raise InternalError("a connection over TCP can be read and written")
-        door = self.server
+        server = self.server
         peer = str((transport.get_extra_info("peername") or ("",))[0])
         self._transport, self.network = transport, get_network(peer)
-        has_room = door.has_room_for(self.network)
-        if not has_room and not door.admit_extra_client(self):
-            door.log("refused", peer=peer, reason="too many connections", door="http")
-            if door.tls is None:
+        has_room = server.has_room_for(self.network)
+        if not has_room and not server.admit_extra_client(self):
+            server.log("refused", peer=peer, reason="too many connections", door="http")
+            if server.tls is None:
                 transport.write(_REFUSED)
             transport.close()
             return
         if has_room:
-            door.clients.add(self)
-        conversation = HttpProtocol(door.config, door.state, {} if has_room else {"late": self})
+            server.clients.add(self)
+        conversation = HttpProtocol(server.config, server.state, {} if has_room else {"late": self})
         conversation.set_connection(self)
-        if door.tls is None:
+        if server.tls is None:
             transport.set_protocol(conversation)
             conversation.connection_made(transport)
             self._protocol = conversation
         else:
             transport.pause_reading()
             self._handshake = asyncio.get_running_loop().create_task(
-                self._start_tls(transport, conversation, door.tls, peer)
+                self._start_tls(transport, conversation, server.tls, peer)
             )
 
     async def _start_tls(

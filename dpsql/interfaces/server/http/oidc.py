@@ -1,14 +1,14 @@
 """Logins by OpenID Connect: the authorization code flow with PKCE, and access tokens of the same issuer.
 
-Claim: who logs in is the one whom the issuer names to this client, now, in this browser; nobody else's code, token or answer opens
-the door.
-Why: a state is random, is used once, and is bound to a secret of the tab that asked for it, of which the server has the digest
-alone; so is the nonce, which the ID token must hold. The code is exchanged by the server, with a verifier that leaves it for the
-issuer's token endpoint alone (PKCE). Signatures are held against the issuer's published keys with asymmetric algorithms alone, which
-the token cannot choose beyond; issuer, audience and times are checked.
+Claim: a login is of the user whom the issuer names to this client, now, in this browser; no code, token or answer of another
+login is accepted.
+Why: a state is random, is used once, and is bound to a secret of the tab that began the login, of which the server has only the
+digest; so is the nonce, which the ID token must contain. The server exchanges the code with a verifier that it sends only to the
+issuer's token endpoint (PKCE). Signatures are checked with the issuer's published keys and with asymmetric algorithms only,
+whatever the token says; issuer, audience and times are checked.
 Source: OpenID Connect Core 1.0, sections 3.1 and 16; RFC 7636 (PKCE); RFC 9068 (access tokens); RFC 9700, sections 2.1 and 4.7.
 
-A code comes back in an address, as the flow has it. It is of no use without the verifier, the page takes it out of the address at once, and no log has it.
+The flow returns the code in an address. It is useless without the verifier, the page removes it from the address at once, and no log has it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.interfaces.server.sockets import is_local
 
 ALGORITHMS = ("RS256", "PS256", "ES256")
-"""Signatures that are taken: asymmetric ones, so that no published key is a secret."""
+"""The accepted signatures: asymmetric ones, so that no published key is a secret."""
 STATE_SECONDS = 600.0
 MOST_STATES = 1_000
 _SECONDS = 10.0
@@ -45,13 +45,13 @@ _MOST_BYTES = 1_000_000
 _LEEWAY = 30
 """Seconds by which the clocks of issuer and server may differ."""
 _KEY_REFRESH_SECONDS = 60.0
-"""Seconds before keys are fetched again for a key that is not known: anybody may name one."""
+"""Seconds before keys are fetched again for an unknown key, which anybody may name."""
 _MOST_TOKEN = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class OidcClient:
-    """What the issuer knows this server as. With an `audience` access tokens for it are taken by the API."""
+    """This server's registration at the issuer. With an `audience`, the API accepts access tokens for it."""
 
     issuer: str
     client_id: str
@@ -69,7 +69,7 @@ class _PendingLogin:
 
 
 class OidcProvider:
-    """An issuer, from which logins are asked. Its calls wait for the network, and belong into threads."""
+    """An issuer of logins. Its methods wait for the network, and are called in threads."""
 
     def __init__(self, client: OidcClient, clock: Callable[[], float] = time.monotonic) -> None:
         for name, url in (("issuer", client.issuer), ("redirect", client.redirect)):
@@ -248,7 +248,7 @@ def _require_safe_url(url: str, what: str) -> str:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """An issuer's addresses are those of its configuration, and no others."""
+    """A handler that follows no redirects: an issuer's addresses are those of its configuration."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         """Refuse every redirect."""

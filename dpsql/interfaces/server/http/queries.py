@@ -140,7 +140,7 @@ def _serialize_answer(
     """Return an answer with its cost in a media type. An error says whether the answer was charged."""
     confidences = call.body.confidences
     try:
-        beside = {
+        metadata = {
             "answer": call.context.answers.keep_answer(call.user.name, result),
             "cost": format_charges(
                 result.receipt,
@@ -149,8 +149,8 @@ def _serialize_answer(
             ).splitlines(),
         }
         if form == ARROW:
-            return to_arrow_bytes(result, {**beside, **json_format.write_all_but_rows(result, confidences)})
-        return write_json({**beside, **json_format.write_answer(result, confidences)})
+            return to_arrow_bytes(result, {**metadata, **json_format.write_all_but_rows(result, confidences)})
+        return write_json({**metadata, **json_format.write_answer(result, confidences)})
     except Exception as error:
         error.__dict__["charged"] = bool(result.receipt.entries)
         raise

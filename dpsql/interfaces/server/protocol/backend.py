@@ -16,7 +16,7 @@ def _encode_message(kind: bytes, *parts: bytes) -> bytes:
 
 
 def _encode_text(text: str) -> bytes:
-    # A NUL would end the field: what follows would be read as another one.
+    # A NUL would end the field, and the client would read the rest as another field.
     return text.replace("\0", "\ufffd").encode("utf-8", "replace") + b"\0"
 
 

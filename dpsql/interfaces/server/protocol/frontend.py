@@ -1,6 +1,6 @@
 """The client's messages: bytes to frozen values, within limits of size.
 
-A message that is not formed as the protocol says raises ProtocolError, whatever its bytes are; nothing else is raised.
+A malformed message raises ProtocolError, whatever its bytes are; nothing else is raised.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from dpsql.interfaces.server.protocol.failure import ProtocolError
 
 MOST_AT_STARTUP = 10_000
-"""Bytes of a message before the login, as in PostgreSQL."""
+"""The largest number of bytes of a message before the login, as in PostgreSQL."""
 MOST = 4_000_000
-"""Bytes of a message after the login: a text of the most characters that are parsed, with its parameters."""
+"""The largest number of bytes of a message after the login: of the longest text with its parameters."""
 MOST_PARAMETERS = 1_000
 
 VERSION_3 = 3
@@ -23,7 +23,7 @@ SSL, GSS, CANCEL = 80877103, 80877104, 80877102
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """The first message: who connects, with which settings; `minor` is the protocol's minor version."""
+    """The first message: the user and settings; `minor` is the protocol's minor version."""
 
     parameters: dict[str, str]
     minor: int
@@ -31,17 +31,17 @@ class Startup:
 
 @dataclass(frozen=True, slots=True)
 class SSLRequest:
-    """Asks for TLS."""
+    """A request for TLS."""
 
 
 @dataclass(frozen=True, slots=True)
 class GSSRequest:
-    """Asks for encryption by GSSAPI."""
+    """A request for encryption by GSSAPI."""
 
 
 @dataclass(frozen=True, slots=True)
 class CancelRequest:
-    """Asks to cancel what another connection runs, which its process number and key name."""
+    """A request to cancel the statement of another connection, by its number and key."""
 
     process: int
     key: bytes
@@ -49,14 +49,14 @@ class CancelRequest:
 
 @dataclass(frozen=True, slots=True)
 class Password:
-    """A step of an authentication, whose meaning the step before decides."""
+    """A step of an authentication, whose meaning depends on the previous step."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The simple query: one text of any number of statements."""
+    """A simple query: a text of any number of statements."""
 
     text: str
 
@@ -134,7 +134,7 @@ Message = (
 
 
 class MessageBuffer:
-    """The bytes that a client has sent and that are not read yet."""
+    """The received bytes that are not parsed yet."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()

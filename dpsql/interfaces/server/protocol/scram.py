@@ -1,7 +1,7 @@
-"""Passwords: what is stored of one, and the proof of one by SCRAM-SHA-256.
+"""Passwords: their stored verifiers, and the proof of a password by SCRAM-SHA-256.
 
-What is stored proves nothing to another server, and the password does not follow from it but by guessing at the cost of
-`ITERATIONS` hashes each. A password is printable ASCII, of which SASLprep changes nothing.
+A verifier proves nothing to another server, and the password can only be guessed from it, at the cost of `ITERATIONS` hashes a
+guess. A password is printable ASCII, which SASLprep leaves unchanged.
 
 Source: RFC 5802, section 5 (messages), section 3 (keys); RFC 7677 (SHA-256).
 """
@@ -32,7 +32,7 @@ _FINAL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """What is stored of a password."""
+    """The stored verifier of a password."""
 
     iterations: int
     salt: bytes

@@ -1,4 +1,4 @@
-"""Values on the wire: types by their numbers, and their text and binary formats.
+"""Values on the wire: the numbers of types, and their text and binary formats.
 
 Source: PostgreSQL 16, src/include/catalog/pg_type.dat (numbers), src/backend/utils/adt (binary formats).
 """
@@ -50,9 +50,9 @@ _ELEMENTS = {array: element for element, array in _ARRAYS.items()} | {
     1003: NAME, 1014: BPCHAR, 1015: VARCHAR, 1021: FLOAT4, 1185: TIMESTAMPTZ,
 }  # fmt: skip
 _ITEM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*+)"|([^\s",{}\\](?:[^",{}\\]*[^\s",{}\\])?))\s*(,|\Z)', re.DOTALL)
-"""An item of an array as text, in quotation marks or without, and what follows it."""
+"""An item of an array as text, quoted or not, and the separator that follows it."""
 MOST_ITEMS = 10_000
-"""Items of a list that is bound to a parameter."""
+"""The largest number of items of a list that is bound to a parameter."""
 _EPOCH_DAY = dt.date(2000, 1, 1).toordinal()
 _EPOCH = dt.datetime(2000, 1, 1)  # noqa: DTZ001  (a timestamp without time zone)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -267,7 +267,7 @@ def _decode_binary_numeric(data: bytes) -> Decimal:
         raise ValueError
     digits = "".join(f"{group:04}" for group in groups) or "0"
     exponent = (weight - count + 1) * 4 if groups else 0
-    # Made of its parts, it is exact; computed with, it would be rounded to the context's digits.
+    # Constructed from its parts, the decimal is exact; arithmetic would round it to the context's digits.
     return Decimal((1 if sign else 0, tuple(map(int, digits)), exponent))
 
 
@@ -296,7 +296,7 @@ _TIME = re.compile(
     r"(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z| ?[+-]\d\d(?::\d\d){0,2})?| [+-]\d\d(?::\d\d){0,2})\Z",
     re.ASCII,
 )
-"""A time behind a day, with or without a zone, or a zone alone."""
+"""A time after a date, with or without a zone, or only a zone."""
 _FROM_TEXT: dict[int, Callable[[str], Any]] = {
     BOOL: _parse_boolean,
     INT2: _parse_integer,
@@ -306,7 +306,7 @@ _FROM_TEXT: dict[int, Callable[[str], Any]] = {
     FLOAT4: float,
     FLOAT8: float,
     NUMERIC: lambda text: _simplify_number(Decimal(text)),
-    # PostgreSQL ignores the time and the zone, which the drivers of JDBC and node write behind a day.
+    # PostgreSQL ignores the time and the zone, which the drivers of JDBC and node write after a date.
     DATE: lambda text: dt.date.fromisoformat(_TIME.sub("", text)),
     TIMESTAMP: lambda text: dt.datetime.fromisoformat(text).replace(tzinfo=None),
     TIMESTAMPTZ: dt.datetime.fromisoformat,
