@@ -45,7 +45,7 @@ FAULTS = (
         "record_lost_charges(connection.engine.ledger, analyst, sql, since)",
         "",
         "that a row takes more memory than a process may have is an exact bit without number",
-        "tests/interfaces/server/test_processes.py::test_a_process_that_ends_amid_a_charged_question_is_a_failure",
+        "tests/interfaces/server/test_processes.py::test_a_process_that_ends_during_a_charged_query_is_a_failure",
     ),
     Fault(
         "owners-limit-as-a-clients",
@@ -61,7 +61,7 @@ FAULTS = (
         "return ours if proved and self._known else None",
         "return ours if proved or not self._known else None",
         "whoever names no user is let in",
-        "tests/interfaces/server/test_conversation.py::test_the_password_of_a_known_user_alone_opens_the_door",
+        "tests/interfaces/server/test_conversation.py::test_only_the_password_of_a_known_user_logs_in",
     ),
     Fault(
         "password-not-proved",
@@ -69,7 +69,7 @@ FAULTS = (
         "return ours if proved and self._known else None",
         "return ours if self._known else None",
         "any password opens the door of a known user",
-        "tests/interfaces/server/test_conversation.py::test_the_password_of_a_known_user_alone_opens_the_door",
+        "tests/interfaces/server/test_conversation.py::test_only_the_password_of_a_known_user_logs_in",
     ),
     Fault(
         "queries-before-the-login",
@@ -77,7 +77,7 @@ FAULTS = (
         "self._queries: QueryExchange | None = None",
         "self._queries = QueryExchange(self._out, LoginResult({}, 0, b'').memory)",
         "a client asks before it has proved who it is",
-        "tests/interfaces/server/test_conversation.py::test_nobody_asks_before_the_login",
+        "tests/interfaces/server/test_conversation.py::test_queries_before_the_login_end_the_connection",
     ),
     Fault(
         "plain-bytes-taken-for-encrypted",
@@ -85,7 +85,7 @@ FAULTS = (
         "if unread:\n    raise ProtocolError('received unencrypted data after SSL request')",
         "",
         "who sits between client and server puts statements before the encrypted ones",
-        "tests/interfaces/server/test_conversation.py::test_what_comes_unencrypted_with_a_request_for_tls_is_not_taken_for_encrypted",
+        "tests/interfaces/server/test_conversation.py::test_plain_bytes_after_an_ssl_request_end_the_connection",
     ),
     Fault(
         "tls-left-out",
@@ -93,7 +93,7 @@ FAULTS = (
         "self._requires_tls and not self._is_encrypted",
         "self._requires_tls and self._is_encrypted",
         "a client that asks for no TLS gets in without it",
-        "tests/interfaces/server/test_conversation.py::test_tls_is_asked_for_offered_and_required",
+        "tests/interfaces/server/test_conversation.py::test_tls_is_offered_and_can_be_required",
     ),
     Fault(
         "open-to-the-network",
@@ -101,7 +101,7 @@ FAULTS = (
         "not is_local(host) and (not tls) and (not in_the_clear)",
         "not is_local(host) and (not tls) and in_the_clear",
         "answers cross a network unencrypted, and nobody said that they may",
-        "tests/interfaces/server/test_attacks.py::test_beyond_this_machine_there_is_no_door_without_tls",
+        "tests/interfaces/server/test_attacks.py::test_a_server_on_a_network_requires_tls",
     ),
     Fault(
         "functions-of-catalogue-queries-unlisted",
@@ -109,7 +109,7 @@ FAULTS = (
         "_refuse_query(f'the function {name} is not supported in catalogue queries')",
         "return node",
         "a catalogue query calls any function of the engine",
-        "tests/interfaces/server/test_catalogue.py::test_nothing_else_is_reached_through_a_catalogue_query",
+        "tests/interfaces/server/test_catalogue.py::test_catalog_queries_reach_no_files_settings_or_private_tables",
     ),
     Fault(
         "data-named-in-a-catalogue-query",
@@ -117,7 +117,7 @@ FAULTS = (
         "not all(_find_schema(table, declared) for table in read)",
         "read and not any(_find_schema(table, declared) for table in read)",
         "a query that also names data is taken for one of the catalogue",
-        "tests/interfaces/server/test_catalogue.py::test_what_is_no_catalogue_query_goes_to_the_engine",
+        "tests/interfaces/server/test_catalogue.py::test_other_queries_are_left_to_the_engine",
     ),
     Fault(
         "auditor-asks",
@@ -125,7 +125,7 @@ FAULTS = (
         "return self is not Role.auditor",
         "return True",
         "who may only look at budgets spends them",
-        "tests/interfaces/server/test_clients.py::test_an_auditor_sees_all_budgets_and_asks_nothing",
+        "tests/interfaces/server/test_clients.py::test_an_auditor_sees_all_budgets_and_runs_no_queries",
     ),
     Fault(
         "cancel-without-a-key",
@@ -149,7 +149,7 @@ FAULTS = (
         'not secret.matches_digest("" if row is None else row.digest) or row is None',
         "row is None",
         "who knows a token's id, which lists show, is let in",
-        "tests/interfaces/server/test_tokens.py::test_what_is_not_the_token_finds_nobody",
+        "tests/interfaces/server/test_tokens.py::test_another_text_finds_no_user",
     ),
     Fault(
         "tokens-without-end",
@@ -165,7 +165,7 @@ FAULTS = (
         "_revoke_all(connection, name)",
         "pass",
         "a thief of the password has a token left after the password was changed",
-        "tests/interfaces/server/test_tokens.py::test_a_token_ends",
+        "tests/interfaces/server/test_tokens.py::test_a_token_ends_when_revoked_or_with_its_user_or_password",
     ),
     Fault(
         "tokens-outlive-their-user",
@@ -173,7 +173,7 @@ FAULTS = (
         "_revoke_all(connection, name)",
         "pass",
         "a former user's token spends the budget of the next one of that name",
-        "tests/interfaces/server/test_tokens.py::test_a_token_ends",
+        "tests/interfaces/server/test_tokens.py::test_a_token_ends_when_revoked_or_with_its_user_or_password",
     ),
     Fault(
         "portal-run-again",
@@ -189,7 +189,7 @@ FAULTS = (
         "self._waiting_task is not None",
         "self._is_working",
         "who loses the connection after the charge is charged again for the same question",
-        "tests/interfaces/server/test_attacks.py::test_a_query_that_runs_is_cancelled_and_holds_up_no_login[leave]",
+        "tests/interfaces/server/test_attacks.py::test_a_running_query_is_cancelled_and_delays_no_login[leave]",
     ),
     Fault(
         "logins-for-one-address",
@@ -213,7 +213,7 @@ FAULTS = (
         "return _limit_series(node)",
         "return node",
         "a catalogue query of a few characters takes all memory",
-        "tests/interfaces/server/test_catalogue.py::test_lists_and_texts_that_a_query_makes_are_short",
+        "tests/interfaces/server/test_catalogue.py::test_lists_and_texts_of_a_catalog_query_are_bounded",
     ),
     Fault(
         "held-without-end",
@@ -221,7 +221,7 @@ FAULTS = (
         "size > 0 and total > self._limit",
         "False",
         "a person's statements and parameters fill the memory",
-        "tests/interfaces/server/test_conversation.py::test_what_a_connection_holds_is_bounded",
+        "tests/interfaces/server/test_conversation.py::test_statements_and_portals_have_bounded_memory",
     ),
     Fault(
         "audit-line-not-chained",
@@ -270,7 +270,7 @@ FAULTS = (
         " queries', code='audit', hint='the owner checks it with dpsql audit verify')",
         "return 0",
         "questions are charged and answered though nobody can say later who asked them",
-        "tests/interfaces/server/test_audit.py::test_without_the_log_nobody_logs_in_and_nothing_is_charged",
+        "tests/interfaces/server/test_audit.py::test_logins_and_charges_fail_if_the_log_cannot_be_written",
     ),
     Fault(
         "name-of-a-failed-login-kept",
@@ -278,7 +278,7 @@ FAULTS = (
         "name if known else None",
         "name",
         "a password that was typed in place of a name is in the log",
-        "tests/interfaces/server/test_audit.py::test_what_the_doors_note_and_what_they_keep_to_themselves",
+        "tests/interfaces/server/test_audit.py::test_the_log_records_logins_and_queries_without_texts_or_unknown_names",
     ),
     Fault(
         "failed-logins-unlimited",
@@ -294,7 +294,7 @@ FAULTS = (
         "exp.Anonymous(this='REPLACE', expressions=[short, old, new])",
         "exp.Anonymous(this='REPLACE', expressions=[call.this, old, new])",
         "a catalogue query makes a text that fills the server's memory",
-        "tests/interfaces/server/test_catalogue.py::test_replacements_cannot_grow_without_end",
+        "tests/interfaces/server/test_catalogue.py::test_rewritten_queries_have_a_bounded_size",
     ),
     Fault(
         "another-plan-answered",
@@ -302,7 +302,7 @@ FAULTS = (
         "last is None or last.values is not values or last.text != text",
         "last is None or last.text != text",
         "a client gets the answer for values that it described before, in place of those that it asks",
-        "tests/interfaces/server/test_clients.py::test_a_plan_is_of_the_values_that_are_asked",
+        "tests/interfaces/server/test_clients.py::test_a_described_plan_is_not_used_for_other_values",
     ),
     Fault(
         "another-analyst-s-plan-answered",
@@ -310,7 +310,7 @@ FAULTS = (
         "planned is None or analyst != connection.engine.analyst",
         "planned is None",
         "a number of another analyst's plan is answered and charged to who names it",
-        "tests/interfaces/server/test_processes.py::test_a_plan_is_of_its_analyst_alone",
+        "tests/interfaces/server/test_processes.py::test_a_plan_is_answered_only_for_its_analyst",
     ),
     Fault(
         "answers-kept-for-ever",
@@ -319,7 +319,7 @@ FAULTS = (
     self._handlers.results.pop(number, None)""",
         "",
         "a process that answers for days keeps all its answers in memory",
-        "tests/interfaces/server/test_processes.py::test_what_nobody_holds_is_forgotten",
+        "tests/interfaces/server/test_processes.py::test_unreferenced_results_are_dropped",
     ),
     Fault(
         "processes-end-with-the-server-s-signal",
@@ -327,7 +327,7 @@ FAULTS = (
         "signal.SIG_IGN",
         "signal.SIG_DFL",
         "a service manager that stops a server ends what it drains, between charge and answer",
-        "tests/interfaces/server/test_processes.py::test_signals_of_the_server_end_no_process_and_what_is_killed_is_begun_anew",
+        "tests/interfaces/server/test_processes.py::test_processes_ignore_signals_and_a_killed_one_is_restarted",
     ),
     Fault(
         "owner-waits-for-all",
@@ -351,7 +351,7 @@ FAULTS = (
         "self._pending = None",
         "pass",
         "a connection whose task fails keeps the server busy until the client closes its side",
-        "tests/interfaces/server/test_conversation.py::test_a_connection_that_ends_asks_for_nothing_more",
+        "tests/interfaces/server/test_conversation.py::test_a_closing_connection_has_no_further_task",
     ),
     Fault(
         "former-logins-stay",
@@ -359,7 +359,7 @@ FAULTS = (
         "is_same and member.verifier in (None, verifier)",
         "True",
         "who has stolen a password goes on asking after it was changed",
-        "tests/interfaces/server/test_audit.py::test_sessions_end_with_the_login_that_began_them",
+        "tests/interfaces/server/test_audit.py::test_sessions_end_when_their_user_password_or_role_changes",
     ),
     Fault(
         "unfinished-messages-uncounted",
@@ -455,7 +455,7 @@ FAULTS = (
         "limit - 1",
         "0",
         "slow catalogue queries of a few hold up those of all",
-        "tests/interfaces/server/test_catalogue.py::test_who_asks_slow_queries_holds_up_no_others",
+        "tests/interfaces/server/test_catalogue.py::test_slow_catalog_queries_delay_no_other_user",
     ),
     Fault(
         "catalogue-for-one-person",
@@ -463,7 +463,7 @@ FAULTS = (
         "_LaneQueue(limits.lookup_workers, limits.owner_workers, 1, limits.waiting_per_user)",
         "_LaneQueue(limits.lookup_workers, limits.owner_workers, limits.lookup_workers, limits.waiting_per_user)",
         "one analyst's slow catalogue queries hold up those of all",
-        "tests/interfaces/server/test_turns.py::test_one_person_looks_once_at_a_time_and_others_meanwhile",
+        "tests/interfaces/server/test_turns.py::test_one_lookup_of_a_user_runs_at_a_time",
     ),
     Fault(
         "late-connections-for-anybody",
@@ -479,7 +479,7 @@ FAULTS = (
         "prepared.description is None and (not all(prepared.types))",
         "False",
         "clients that describe no statement cannot bind a number",
-        "tests/interfaces/server/test_clients.py::test_parameters_without_types_are_those_of_what_they_stand_beside",
+        "tests/interfaces/server/test_clients.py::test_parameters_without_types_are_inferred_from_their_context",
     ),
     Fault(
         "reset-forgets-how-a-session-began",
@@ -496,7 +496,7 @@ FAULTS = (
     return""",
         "return",
         "sessions that nobody uses stay until the server ends",
-        "tests/interfaces/server/test_clients.py::test_a_session_that_asks_nothing_ends",
+        "tests/interfaces/server/test_clients.py::test_an_idle_session_ends",
     ),
     Fault(
         "history-reads-what-others-asked",

@@ -162,9 +162,7 @@ SYNC = message(b"S")
     ("password", "known", "expected"),
     [(PASSWORD, True, LogIn), ("wrong" + PASSWORD, True, RejectLogin), (PASSWORD, False, RejectLogin)],
 )
-def test_the_password_of_a_known_user_alone_opens_the_door(
-    password: str, known: bool, expected: type
-) -> None:
+def test_only_the_password_of_a_known_user_logs_in(password: str, known: bool, expected: type) -> None:
     conversation = Conversation()
     task = proved(conversation, password, known=known)
     assert isinstance(task, expected)
@@ -174,7 +172,7 @@ def test_the_password_of_a_known_user_alone_opens_the_door(
         assert conversation.is_closing
 
 
-def test_an_unknown_user_is_told_the_same_as_a_known_one() -> None:
+def test_an_unknown_user_gets_the_same_messages_as_a_known_one() -> None:
     """Up to the last message, whose lengths and kinds are equal too; and the same each time."""
     told = []
     for known, verifier in (
@@ -201,7 +199,7 @@ def test_an_unknown_user_is_told_the_same_as_a_known_one() -> None:
 @pytest.mark.parametrize(
     "data", [query("SELECT 1"), SYNC, message(b"p", b"\0"), message(b"p", b"PLAIN\0\0\0\0\1x")]
 )
-def test_nobody_asks_before_the_login(data: bytes) -> None:
+def test_queries_before_the_login_end_the_connection(data: bytes) -> None:
     conversation = Conversation()
     conversation.receive_bytes(START)
     task = conversation.step()
@@ -212,7 +210,7 @@ def test_nobody_asks_before_the_login(data: bytes) -> None:
     assert conversation.is_closing
 
 
-def test_what_comes_unencrypted_with_a_request_for_tls_is_not_taken_for_encrypted() -> None:
+def test_plain_bytes_after_an_ssl_request_end_the_connection() -> None:
     conversation = Conversation(tls=True)
     conversation.receive_bytes(startup(struct.pack("!i", 80877103)) + START)
     assert conversation.step() is None
@@ -220,7 +218,7 @@ def test_what_comes_unencrypted_with_a_request_for_tls_is_not_taken_for_encrypte
     assert state_of(conversation.take_output()) == "08P01"
 
 
-def test_tls_is_asked_for_offered_and_required() -> None:
+def test_tls_is_offered_and_can_be_required() -> None:
     asked = startup(struct.pack("!i", 80877103))
     plain = Conversation()
     plain.receive_bytes(asked)
@@ -240,7 +238,7 @@ def test_tls_is_asked_for_offered_and_required() -> None:
     assert state_of(refused.take_output()) == "28000"
 
 
-def test_a_cancel_request_is_passed_on_and_told_nothing() -> None:
+def test_a_cancel_request_gets_no_answer() -> None:
     conversation = Conversation()
     conversation.receive_bytes(startup(struct.pack("!ii", 80877102, 9) + b"keys"))
     task = conversation.step()
@@ -266,7 +264,7 @@ def begun(at: str) -> Conversation:
 
 
 @pytest.mark.parametrize("at", ["user", "login", "statement"])
-def test_a_connection_that_ends_asks_for_nothing_more(at: str) -> None:
+def test_a_closing_connection_has_no_further_task(at: str) -> None:
     """Its task was asked for again and again, for as long as the client kept its socket open."""
     conversation = begun(at)
     assert conversation.step() is not None
@@ -284,7 +282,7 @@ def test_a_simple_query_runs_its_statements_up_to_the_first_error() -> None:
     assert kinds(ask(conversation, query("SELECT 1"), query("SELECT 1"))) == "TDDDCZ" * 2
 
 
-def test_the_extended_query_and_its_portals() -> None:
+def test_portals_return_their_rows_in_parts_until_the_transaction_ends() -> None:
     conversation = ready()
     described = message(b"D", b"P\0")
     assert kinds(ask(conversation, parse("SELECT 1"), bind(), described, execute(), SYNC)) == "12TDDDCZ"
@@ -318,7 +316,7 @@ def test_a_portal_is_run_once_however_often_it_is_executed() -> None:
     assert ran == ["BEGIN", "SELECT 1"]
 
 
-def test_the_transaction_s_status_follows() -> None:
+def test_the_transaction_status_follows_the_statements() -> None:
     conversation = ready()
 
     def status(*messages: bytes) -> str:
@@ -340,7 +338,7 @@ def test_the_transaction_s_status_follows() -> None:
     assert status(parse("ROLLBACK"), bind(), execute(), SYNC) == "I"
 
 
-def test_parameters_are_counted_and_read_by_their_types() -> None:
+def test_parameters_are_counted_and_decoded_by_their_types() -> None:
     conversation = ready()
     assert state_of(ask(conversation, parse("SELECT $2"), bind(values=(b"1",)), SYNC)) == "08P01"
     assert state_of(ask(conversation, parse("SELECT $1; SELECT 2"), SYNC)) == "42601"
@@ -352,7 +350,7 @@ def test_parameters_are_counted_and_read_by_their_types() -> None:
     assert task.values == (12,)
 
 
-def test_results_are_binary_where_that_is_asked() -> None:
+def test_results_are_binary_on_request() -> None:
     told = ask(ready(), parse("SELECT 1"), bind(results=(1,)), execute(), SYNC)
     assert said(told)[2][1] == struct.pack("!hiq", 1, 8, 1)
 
@@ -394,7 +392,7 @@ def test_a_large_answer_is_written_in_parts(limit: int | None) -> None:
     assert kinds(b"".join(parts)) == head + "D" * wanted + end + "Z"
 
 
-def test_what_a_connection_holds_is_bounded() -> None:
+def test_statements_and_portals_have_bounded_memory() -> None:
     conversation = ready()
     text = "SELECT '" + "x" * 90_000 + "'"
     parsed = kinds(ask(conversation, *(parse(text, f"s{number}") for number in range(60)), SYNC))
@@ -410,14 +408,14 @@ def test_what_a_connection_holds_is_bounded() -> None:
     assert len(bound) < 12
 
 
-def test_a_text_that_no_statement_needs_is_not_read() -> None:
+def test_a_text_beyond_the_limit_is_refused() -> None:
     text = "SELECT 1" + ";" * 1_000_000
     assert state_of(ask(ready(), query(text))) == "54000"
     assert state_of(ask(ready(), parse(text), SYNC)) == "54000"
     assert kinds(ask(ready(), query(text), query("SELECT 1"))) == "EZTDDDCZ"
 
 
-def test_the_rows_of_a_portal_are_let_go_when_they_are_sent() -> None:
+def test_sent_rows_of_a_portal_are_dropped() -> None:
     conversation = ready()
     ask(conversation, query("BEGIN"), parse("SELECT 1"), bind("p"), execute("p"), SYNC)
     answer = queries_of(conversation)._named.portals["p"].answer
@@ -435,7 +433,7 @@ _PIECES = [
 
 @settings(max_examples=examples(1_000))
 @given(st.lists(st.sampled_from(_PIECES), max_size=12))
-def test_whatever_is_sent_in_whatever_order_each_sync_is_answered_once(sent: list[bytes]) -> None:
+def test_each_sync_is_answered_once_in_any_order_of_messages(sent: list[bytes]) -> None:
     conversation = ready()
     told = ask(conversation, *sent)
     wanted = sum(each[:1] in (b"Q", b"S") for each in sent) - skipped(sent)
@@ -456,14 +454,14 @@ def skipped(sent: list[bytes]) -> int:
 
 @settings(max_examples=examples(1_000))
 @given(st.lists(st.one_of(st.sampled_from(_PIECES), st.binary(max_size=30)), max_size=8))
-def test_random_bytes_end_in_a_protocol_error_and_nothing_worse(sent: list[bytes]) -> None:
+def test_random_bytes_end_in_a_protocol_error(sent: list[bytes]) -> None:
     conversation = ready()
     told = ask(conversation, *sent)
     if conversation.is_closing and kinds(told).endswith("E"):
         assert fields(said(told)[-1][1])["S"] == "FATAL"
 
 
-def test_a_failure_s_fields_end_at_no_nul() -> None:
+def test_nul_in_a_message_starts_no_other_field() -> None:
     """A NUL in a message would let its rest pass for another field."""
     conversation = ready()
     conversation.receive_bytes(query("SELECT 1"))

@@ -64,7 +64,7 @@ def test_an_arrow_stream_has_the_rows_and_all_else_beside_them(shared: Served, t
     assert beside["columns"] == plain["columns"]
 
 
-def test_parameters_of_every_type(shared: Served, token: str) -> None:
+def test_parameters_of_every_type_are_accepted(shared: Served, token: str) -> None:
     """Those that JSON lacks have their type beside them; by place and by name, and in a list."""
     text = "SELECT COUNT(*) AS n FROM visits WHERE days > ? AND plan IN ? AND day >= ? AND cost < ?"
     values = [0, ["A"], {"type": "DATE", "value": "2024-02-01"}, 900.5]
@@ -92,7 +92,7 @@ def test_plans_prices_and_budgets_are_free(shared: Served, token: str) -> None:
     assert shared.spent() == spent
 
 
-def test_the_catalogue_says_what_the_policy_says(shared: Served, token: str) -> None:
+def test_the_schema_is_the_policy_s(shared: Served, token: str) -> None:
     told = shared.ask("/v1/catalogue", token=token).json
     visits, wards = sorted(told["tables"], key=lambda table: str(table["name"]))
     columns = {column["name"]: column for column in visits["columns"]}
@@ -125,7 +125,7 @@ def test_history_and_receipts_are_the_caller_s_own(shared: Served, token: str) -
     assert shared.ask(kept, token=bob).code == "not_found"
 
 
-def test_an_auditor_sees_all_budgets_and_asks_nothing(shared: Served, token: str) -> None:
+def test_an_auditor_sees_all_budgets_and_runs_no_queries(shared: Served, token: str) -> None:
     eve = shared.token("eve")
     names = {each["name"] for each in shared.ask("/v1/budget?all=1", token=eve).json["budgets"]}
     assert {"visits for ana", "visits for bob"} <= names
@@ -139,7 +139,7 @@ def test_an_auditor_sees_all_budgets_and_asks_nothing(shared: Served, token: str
     assert shared.ask("/v1/budget?all=1", token=token).status == 403
 
 
-def test_metrics_have_numbers_alone(shared: Served, token: str) -> None:
+def test_metrics_have_no_names_or_texts(shared: Served, token: str) -> None:
     """For who oversees; neither names of users nor texts of clients are among them."""
     shared.ask("/v1/query", {"sql": "SELECT nothing_here FROM visits", "epsilon": 1}, token=token)
     shared.ask("/a_path_of_a_client", token=token)
@@ -160,7 +160,7 @@ def unslowed(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("unslowed")
-def test_what_anybody_may_know(shared: Served) -> None:
+def test_only_health_description_and_logins_need_no_user(shared: Served) -> None:
     assert shared.ask("/health").json == {"status": "ok"}
     assert shared.ask("/v1/openapi.json").json == openapi.DOCUMENT
     routes = {route.path for route in shared.door.api.app.routes}  # type: ignore[attr-defined]
@@ -174,7 +174,7 @@ def test_what_anybody_may_know(shared: Served) -> None:
 
 
 @pytest.mark.usefixtures("unslowed")
-def test_a_password_opens_the_door_too(shared: Served) -> None:
+def test_a_password_is_accepted_in_place_of_a_token(shared: Served) -> None:
     def basic(text: str) -> dict[str, str]:
         return {"Authorization": f"Basic {base64.b64encode(text.encode()).decode()}"}
 
@@ -202,7 +202,7 @@ def test_a_password_opens_the_door_too(shared: Served) -> None:
         ([], 400, "body"),
     ],
 )
-def test_an_error_says_what_where_and_whether_it_was_charged(
+def test_an_error_has_code_place_and_charge(
     shared: Served, token: str, body: Any, status: int, code: str
 ) -> None:
     told = shared.ask("/v1/query", body, token=token)
@@ -234,7 +234,7 @@ def test_an_error_says_what_where_and_whether_it_was_charged(
         (lambda ask: ask("/v1/answers/x/intervals?confidence=0.9"), 404, "not_found"),
     ],
 )
-def test_what_is_no_request_has_its_status(
+def test_invalid_requests_have_their_status(
     shared: Served, token: str, change: Callable[..., Any], status: int, code: str
 ) -> None:
     def ask(path: str, body: Any = None, **options: Any) -> Any:
@@ -308,7 +308,7 @@ def test_every_answer_has_the_keys_of_its_description(shared: Served, token: str
     assert seen == 15
 
 
-def test_a_default_loss_goes_after_what_the_text_says(shared: Served, token: str) -> None:
+def test_the_loss_in_the_text_precedes_the_default(shared: Served, token: str) -> None:
     text = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.125) COUNT(*) FROM visits"
     told = shared.ask("/v1/query", {"sql": text, "default_epsilon": 1}, token=token).json
     assert told["receipt"]["entries"][0]["loss"] == "1/8"
@@ -344,7 +344,7 @@ def test_a_query_that_runs_too_long_is_cancelled_and_says_whether_it_was_charged
         assert served.spent() == Fraction(1, 10)
 
 
-def test_json_that_means_two_things_is_none() -> None:
+def test_ambiguous_or_deep_json_is_refused() -> None:
     for text in (
         b'{"a": 1, "a": 2}',
         b"NaN",
@@ -360,6 +360,6 @@ def test_json_that_means_two_things_is_none() -> None:
         parse_json(b"9" * 10_000)
 
 
-def test_dates_of_parameters_are_dates() -> None:
+def test_date_parameters_are_parsed() -> None:
     asked = parse_body(QueryBody, {"sql": "", "parameters": [{"type": "DATE", "value": "2024-01-31"}]})
     assert asked.parameters == [dt.date(2024, 1, 31)]
