@@ -183,7 +183,7 @@ FAULTS = (
     ),
     Fault(
         "statements-run-in-a-pause",
-        "dpsql.interfaces.server.service:Turns.pause_turns",
+        "dpsql.interfaces.server.limits:Turns.pause_turns",
         "self._open.clear()",
         "None",
         "a statement runs on connections that a reload closes",

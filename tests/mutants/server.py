@@ -331,7 +331,7 @@ FAULTS = (
     ),
     Fault(
         "owner-waits-for-all",
-        "dpsql.interfaces.server.service:_LaneQueue.wait_for_place",
+        "dpsql.interfaces.server.limits:_LaneQueue.wait_for_place",
         "self._owners if owner and self._all.locked() else self._all",
         "self._all",
         "two analysts keep the owner from asking, looking and ending what they run",
@@ -411,7 +411,7 @@ FAULTS = (
     ),
     Fault(
         "reload-waits-for-one-statement",
-        "dpsql.interfaces.server.service:Turns.pause_turns",
+        "dpsql.interfaces.server.limits:Turns.pause_turns",
         "end()",
         "None",
         "one statement keeps the owner from lowering a budget or removing a user",
@@ -459,7 +459,7 @@ FAULTS = (
     ),
     Fault(
         "catalogue-for-one-person",
-        "dpsql.interfaces.server.service:Turns.__init__",
+        "dpsql.interfaces.server.limits:Turns.__init__",
         "_LaneQueue(limits.lookup_workers, limits.owner_workers, 1, limits.waiting_per_user)",
         "_LaneQueue(limits.lookup_workers, limits.owner_workers, limits.lookup_workers, limits.waiting_per_user)",
         "one analyst's slow catalogue queries hold up those of all",

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from dpsql.interfaces.server.protocol.scram import Verifier
 from dpsql.interfaces.server.users import User
 
 _LONGEST_TEXT = 1_024
@@ -60,7 +59,7 @@ class ActiveClient:
     statement: RunningStatement
     disconnect: Callable[[], None]
     application: Callable[[], str]
-    verifier: Verifier | None = None
+    verifier: object = None
     connected_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def to_row(self) -> dict[str, Any]:
@@ -97,7 +96,7 @@ class Activity:
         peer: str,
         disconnect: Callable[[], None],
         application: Callable[[], str] = lambda: "",
-        verifier: Verifier | None = None,
+        verifier: object = None,
     ) -> int:
         """Register a client and return its number."""
         self._loop = asyncio.get_running_loop()

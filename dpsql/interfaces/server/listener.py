@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from dpsql.errors import Error, InternalError
+from dpsql.interfaces.server.limits import Limits
 from dpsql.interfaces.server.protocol.backend import error_response
 from dpsql.interfaces.server.protocol.conversation import Conversation
 from dpsql.interfaces.server.protocol.failure import Failure, StatementError
@@ -35,7 +36,7 @@ from dpsql.interfaces.server.protocol.tasks import (
     StartTLS,
     Task,
 )
-from dpsql.interfaces.server.service import Limits, Service
+from dpsql.interfaces.server.service import Service
 from dpsql.interfaces.server.session import PgSession
 from dpsql.interfaces.server.settings import Settings, parse_startup_settings
 from dpsql.interfaces.server.sockets import Log, get_network, log_event, make_port_error, require_encryption

@@ -11,6 +11,7 @@ from typing import Any
 
 from dpsql.backends.analyst_schema import AnalystSchema, AnalystTable
 from dpsql.backends.pg_catalog_emulator import EmulatedColumn, PgCatalogEmulator
+from dpsql.interfaces.server.protocol.backend import SERVER_VERSION
 from dpsql.interfaces.server.protocol.values import (
     BOOL,
     DATE,
@@ -23,7 +24,6 @@ from dpsql.interfaces.server.protocol.values import (
     get_array_oid,
     get_oid,
 )
-from dpsql.interfaces.server.settings import VERSION
 from dpsql.plan.types import Type
 from dpsql.policy import Column as PolicyColumn
 from dpsql.policy import Policy, normalize_name
@@ -96,7 +96,7 @@ class PgCatalog:
             "current_user": user,
             "database": DATABASE,
             "process": "0",
-            "version": f"PostgreSQL {VERSION} (dpsql: answers are differentially private)",
+            "version": f"PostgreSQL {SERVER_VERSION} (dpsql: answers are differentially private)",
         }
         written = query.to_duckdb_sql(session, setting, values, assign)
         with self._acquire_emulator() as emulator:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from dpsql.errors import Error, OperationalError
+from dpsql.interfaces.server.limits import Lane
 from dpsql.interfaces.server.protocol.failure import Failure, StatementError
 from dpsql.interfaces.server.protocol.queries import parse_client_text
 from dpsql.interfaces.server.protocol.tasks import (
@@ -17,7 +18,7 @@ from dpsql.interfaces.server.protocol.tasks import (
     RunStatement,
     StatementDescription,
 )
-from dpsql.interfaces.server.service import Lane, Service
+from dpsql.interfaces.server.service import Service
 from dpsql.interfaces.server.session_queries import CatalogQueries, SessionQueries
 from dpsql.interfaces.server.settings import Settings
 from dpsql.interfaces.server.sqlstates import make_unforeseen_failure, to_failure

@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from dpsql.interfaces.server.protocol.failure import StatementError
-
 _VALUE = 64
 """The number of bytes of a value without its characters."""
 
@@ -49,22 +47,13 @@ class SessionMemory:
     """The bytes that one session holds, by item."""
 
     def __init__(self, memory: UserMemory, person: str) -> None:
-        self._memory, self._person = memory, person
+        self._memory, self.person = memory, person
         self._sizes = dict[Hashable, int]()
         self._closed = False
 
-    def hold_bytes(self, what: Hashable, size: int) -> None:
-        """Enter the size of an item, in place of its former size. Raises StatementError if there is no room."""
-        if not self.try_hold_bytes(what, size):
-            raise StatementError(
-                "53200",
-                f"the sessions of {self._person} use too much memory",
-                "fetch whole answers, close portals and prepared statements, or close sessions",
-            )
-
     def try_hold_bytes(self, what: Hashable, size: int) -> bool:
         """Enter the size of an item, in place of its former size, and return whether there was room."""
-        if not self._memory.change_held_bytes(self._person, size - self._sizes.get(what, 0)):
+        if not self._memory.change_held_bytes(self.person, size - self._sizes.get(what, 0)):
             return False
         self._sizes[what] = size
         if self._closed:  # the answer arrived after its client left
@@ -74,7 +63,7 @@ class SessionMemory:
     def drop_items(self, *what: Hashable) -> None:
         """Enter that these items are no longer held."""
         for each in what:
-            self._memory.change_held_bytes(self._person, -self._sizes.pop(each, 0))
+            self._memory.change_held_bytes(self.person, -self._sizes.pop(each, 0))
 
     def close(self) -> None:
         """Enter that the session holds nothing."""

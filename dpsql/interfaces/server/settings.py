@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.errors import Error
+from dpsql.interfaces.server.protocol.backend import SERVER_VERSION
 from dpsql.interfaces.server.protocol.failure import StatementError
 from dpsql.policy.request.loss import parse_amount
 from dpsql.policy.request.query import QueryOptions
 from dpsql.policy.request.target import parse_confidence, parse_target_error
 from dpsql.sql.parse.dialect import DIALECTS
-
-VERSION = "15.0"
-"""The version of PostgreSQL whose catalog and protocol are emulated; clients choose their queries by it."""
 
 
 def _parse_short_text(value: str) -> str:
@@ -81,7 +79,7 @@ class _Setting:
 _KNOWN = {
     setting.name.lower(): setting
     for setting in (
-        _Setting("server_version", VERSION, is_reported=True, is_fixed=True),
+        _Setting("server_version", SERVER_VERSION, is_reported=True, is_fixed=True),
         _Setting("server_version_num", "150000", is_fixed=True),
         _Setting("server_encoding", "UTF8", is_reported=True, is_fixed=True),
         _Setting("client_encoding", "UTF8", _parse_encoding, is_reported=True),

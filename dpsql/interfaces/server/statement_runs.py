@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dpsql.interfaces.server.connections import QueryRunner
-from dpsql.interfaces.server.service import Lane, Service
+from dpsql.interfaces.server.limits import Lane
+from dpsql.interfaces.server.service import Service
 from dpsql.interfaces.server.users import User
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ import pytest
 import dpsql
 from dpsql.engine.stop_requests import StopRequests
 from dpsql.errors import Error, OperationalError, ProgrammingError
+from dpsql.interfaces.server.limits import Limits
 from dpsql.interfaces.server.listener import PgServer
-from dpsql.interfaces.server.service import Limits
 from dpsql.interfaces.server.sockets import get_network, is_local, load_tls_context
 from dpsql.interfaces.server.users import UserStore
 from dpsql.ledger.reader import LedgerReader

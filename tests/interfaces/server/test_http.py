@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow
 import pytest
 
-from dpsql.interfaces.server.http import openapi
 from dpsql.interfaces.server.http.bodies import QueryBody, RecordBody, parse_body
+from dpsql.interfaces.server.http.openapi import DOCUMENT, ROUTES
 from dpsql.interfaces.server.http.requests import ARROW, parse_json
-from dpsql.interfaces.server.service import Limits
+from dpsql.interfaces.server.limits import Limits
 
 from .conftest import PASSWORD, Serve, Served
 
@@ -162,13 +162,13 @@ def unslowed(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("unslowed")
 def test_only_health_description_and_logins_need_no_user(shared: Served) -> None:
     assert shared.ask("/health").json == {"status": "ok"}
-    assert shared.ask("/v1/openapi.json").json == openapi.DOCUMENT
+    assert shared.ask("/v1/openapi.json").json == DOCUMENT
     routes = {route.path for route in shared.door.api.app.routes}  # type: ignore[attr-defined]
     routes -= {"/", "/page/{name}"}  # the page's files, which the API's description leaves out
-    assert set(openapi.DOCUMENT["paths"]) == routes
+    assert set(DOCUMENT["paths"]) == routes
     assert shared.ask("/v1/login").json == {"issuer": None}  # what logs in elsewhere is in test_oidc.py
     for path in routes - {"/health", "/v1/openapi.json", "/v1/login", "/v1/login/code"}:
-        methods = openapi.DOCUMENT["paths"][path]
+        methods = DOCUMENT["paths"][path]
         method = next(each for each in ("get", "post", "delete") if each in methods).upper()
         assert shared.ask(path, method=method).status == 401
 
@@ -293,7 +293,7 @@ def test_every_answer_has_the_keys_of_its_description(shared: Served, token: str
     answer = shared.ask("/v1/query", bodies["/v1/query"], token=token).json["answer"]
     entry = shared.ask("/v1/history", token=token).json["history"][0]["charge"]
     owner, seen = shared.token("eve"), 0
-    for route in openapi.ROUTES:
+    for route in ROUTES:
         model = route.answer
         if model in (None, RecordBody) or (route.method != "GET" and route.path not in bodies):
             continue

@@ -36,9 +36,9 @@ from dpsql.interfaces.server.http.bodies import (
 from dpsql.interfaces.server.http.door import HttpServer
 from dpsql.interfaces.server.http.requests import MOST_BYTES, parse_json
 from dpsql.interfaces.server.http.responses import get_status
+from dpsql.interfaces.server.limits import Limits
 from dpsql.interfaces.server.logins import PasswordCheckLimiter
 from dpsql.interfaces.server.protocol.scram import Verifier
-from dpsql.interfaces.server.service import Limits
 
 from .conftest import PASSWORD, Serve, Served, Told
 from .test_attacks import PURE, Stuck, asking, certificate, charges, from_address, read_all

@@ -20,8 +20,8 @@ import psycopg
 import pytest
 
 import dpsql
+from dpsql.interfaces.server.limits import Limits
 from dpsql.interfaces.server.processes import ProcessPool
-from dpsql.interfaces.server.service import Limits
 from dpsql.ledger.audit_log import verify_log
 
 from .conftest import POLICY, Serve, Served, prepared, serving

@@ -16,7 +16,7 @@ import yaml
 
 from dpsql.errors import Error
 from dpsql.interfaces.server.doors import Lifecycle, serve_until_signal
-from dpsql.interfaces.server.service import Limits, Turns
+from dpsql.interfaces.server.limits import Limits, Turns
 from dpsql.interfaces.server.users import Role
 
 from .conftest import PASSWORD, POLICY, Serve, Served

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dpsql.errors import OperationalError
-from dpsql.interfaces.server.service import Lane, Limits, Turns
+from dpsql.interfaces.server.limits import Lane, Limits, Turns
 from dpsql.interfaces.server.sqlstates import to_failure
 from dpsql.interfaces.server.statement_runs import CancelledBeforeTurn, StatementRunner
 from dpsql.interfaces.server.users import Role, User

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from starlette.requests import Request
 
 from dpsql.errors import Error, OperationalError, ProgrammingError
-from dpsql.interfaces.server.http.responses import make_unauthenticated_error
 from dpsql.interfaces.server.logins import PasswordCheckLimiter
 from dpsql.interfaces.server.protocol.scram import MOST_CHARACTERS as MOST_PASSWORD
 from dpsql.interfaces.server.protocol.scram import Verifier
@@ -319,3 +318,12 @@ def require_auditor_role(user: User) -> None:
 def make_forbidden_error(message: str) -> ProgrammingError:
     """Return the error for a request that the user's role does not allow."""
     return ProgrammingError(message, code="forbidden")
+
+
+def make_unauthenticated_error() -> Error:
+    """Return the one error for all failures of authentication."""
+    return OperationalError(
+        "no valid token or password given",
+        code="unauthenticated",
+        hint="send Authorization: Bearer TOKEN; create a token with dpsql users token NAME",
+    )

@@ -23,7 +23,6 @@ from pydantic import (
 
 from dpsql.engine.policy_advice import iterate_policy_warnings
 from dpsql.errors import ProgrammingError
-from dpsql.interfaces.server.http.responses import make_body_error
 from dpsql.interfaces.server.statements import MOST_CHARACTERS
 from dpsql.policy.problem import format_path
 from dpsql.policy.request.query import QueryOptions
@@ -255,6 +254,11 @@ def _make_unknown_key_error(model: type[RequestBody], name: str) -> ProgrammingE
             f"combine does not take {name}; use only max_groups and dialect", code="argument"
         )
     return make_body_error(f"has an unknown name {name[:60]!r}", f"names are {', '.join(model.model_fields)}")
+
+
+def make_body_error(reason: str, hint: str | None = None) -> ProgrammingError:
+    """Return the error for an invalid body."""
+    return ProgrammingError(f"the body of the request {reason}", code="body", hint=hint)
 
 
 # The bodies of answers.

@@ -18,7 +18,8 @@ from dpsql.interfaces.server.http.answers import AnswerCache
 from dpsql.interfaces.server.http.bodies import RecordBody, RequestBody
 from dpsql.interfaces.server.http.metrics import Metrics
 from dpsql.interfaces.server.http.requests import get_peer, wait_for_disconnect
-from dpsql.interfaces.server.service import Lane, Service
+from dpsql.interfaces.server.limits import Lane
+from dpsql.interfaces.server.service import Service
 from dpsql.interfaces.server.sockets import Log
 from dpsql.interfaces.server.statement_runs import CancelledBeforeTurn, StatementRunner
 from dpsql.interfaces.server.users import User

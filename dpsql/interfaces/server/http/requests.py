@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect, Request
 
 from dpsql.errors import OperationalError, ProgrammingError
-from dpsql.interfaces.server.http.bodies import RequestBody, parse_body
-from dpsql.interfaces.server.http.responses import JSON, make_body_error
+from dpsql.interfaces.server.http.bodies import RequestBody, make_body_error, parse_body
+from dpsql.interfaces.server.http.responses import JSON
 
 _Model = TypeVar("_Model", bound=RequestBody)
 MOST_BYTES = 2_000_000

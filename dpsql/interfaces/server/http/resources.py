@@ -37,7 +37,8 @@ from dpsql.interfaces.server.http.calls import ApiCall
 from dpsql.interfaces.server.http.metrics import CONTENT_TYPE, build_gauges
 from dpsql.interfaces.server.http.requests import parse_limit, parse_path_number
 from dpsql.interfaces.server.http.responses import HEADERS, to_json_response
-from dpsql.interfaces.server.service import Lane, Service, reload_service
+from dpsql.interfaces.server.limits import Lane
+from dpsql.interfaces.server.service import Service, reload_service
 from dpsql.interfaces.server.users import User
 from dpsql.interfaces.shell.completion import KEYWORDS, list_functions
 from dpsql.ledger.reader import LedgerReader

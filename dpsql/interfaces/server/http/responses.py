@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from dpsql import errors
-from dpsql.errors import Error, OperationalError, ProgrammingError
+from dpsql.errors import Error
 
 if TYPE_CHECKING:
     from dpsql.results.result import Result
@@ -90,17 +90,3 @@ def get_status(error: Error) -> int:
     """Return the HTTP status of an error."""
     found = _BY_CODE.get(error.code)
     return found or next((number for kind, number in _BY_CLASS if isinstance(error, kind)), 500)
-
-
-def make_unauthenticated_error() -> Error:
-    """Return the one error for all failures of authentication."""
-    return OperationalError(
-        "no valid token or password given",
-        code="unauthenticated",
-        hint="send Authorization: Bearer TOKEN; create a token with dpsql users token NAME",
-    )
-
-
-def make_body_error(reason: str, hint: str | None = None) -> ProgrammingError:
-    """Return the error for an invalid body."""
-    return ProgrammingError(f"the body of the request {reason}", code="body", hint=hint)

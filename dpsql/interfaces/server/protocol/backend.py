@@ -9,6 +9,9 @@ from typing import Any
 from dpsql.interfaces.server.protocol.failure import Failure
 from dpsql.interfaces.server.protocol.values import Column, encode_value
 
+SERVER_VERSION = "15.0"
+"""The version of PostgreSQL whose catalog and protocol are emulated; clients choose their queries by it."""
+
 
 def _encode_message(kind: bytes, *parts: bytes) -> bytes:
     body = b"".join(parts)

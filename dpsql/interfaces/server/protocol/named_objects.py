@@ -76,13 +76,13 @@ class NamedObjects:
 
     def keep_statement(self, name: str, prepared: PreparedStatement) -> None:
         """Keep a statement. Raises StatementError if the user's sessions would hold too much."""
-        self._memory.hold_bytes(("statement", name), 2 * len(prepared.statement.text))
+        self._hold_bytes(("statement", name), 2 * len(prepared.statement.text))
         self.statements[name] = prepared
 
     def keep_portal(self, portal: Portal, size: int) -> None:
         """Keep a portal, with the size of its values, in place of another of its name. Raises as `keep_statement`."""
         self.close_portals((portal.name,))
-        self._memory.hold_bytes(("portal", portal.name), size)
+        self._hold_bytes(("portal", portal.name), size)
         self.portals[portal.name] = portal
 
     def keep_rows(self, portal: Portal, size: int) -> None:
@@ -90,7 +90,7 @@ class NamedObjects:
         if self.portals.get(portal.name) is not portal:
             return
         try:
-            self._memory.hold_bytes(("answer", portal.name), size)
+            self._hold_bytes(("answer", portal.name), size)
         except StatementError as error:
             raise StatementError(
                 error.failure.sqlstate,
@@ -142,6 +142,14 @@ class NamedObjects:
             self.close_portals((name,))
             return "CLOSE CURSOR"
         return None
+
+    def _hold_bytes(self, what: tuple[str, str], size: int) -> None:
+        if not self._memory.try_hold_bytes(what, size):
+            raise StatementError(
+                "53200",
+                f"the sessions of {self._memory.person} use too much memory",
+                "fetch whole answers, close portals and prepared statements, or close sessions",
+            )
 
 
 def _parse_name(words: tuple[str, ...]) -> str:
