@@ -46,6 +46,22 @@ FAULTS = (
         "tests/interfaces/server/test_http.py::test_a_password_is_accepted_in_place_of_a_token",
     ),
     Fault(
+        "unknown-keys-taken",
+        "dpsql.interfaces.server.http.bodies:parse_body",
+        "name not in known",
+        "False",
+        "a misspelled option is ignored, and the query runs and is charged without it",
+        "tests/interfaces/server/test_http.py::test_an_error_has_code_place_and_charge",
+    ),
+    Fault(
+        "handlers-without-login",
+        "dpsql.interfaces.server.http.api:HttpApi._make_endpoint.handle_request",
+        "route.access is Access.everybody",
+        "True",
+        "whoever reaches the port reads histories and reloads the policy",
+        "tests/interfaces/server/test_http.py::test_only_health_description_and_logins_need_no_user",
+    ),
+    Fault(
         "forms-are-requests",
         "dpsql.interfaces.server.http.requests:read_body",
         "kind != 'application/json'",
