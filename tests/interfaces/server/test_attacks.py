@@ -1,4 +1,4 @@
-"""What analysts may try over the wire: races for the last ε, asking again, other doors, slow and many connections."""
+"""Attacks over the PostgreSQL protocol: races for the last ε, repeated queries, other users' keys, slow and many connections."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ START = startup(struct.pack("!i", 196608) + b"user\0ana\0\0")
 
 
 def charges(ledger: Path, table: str = "visits", account: str = "") -> list[Fraction]:
-    """What the ledger holds, each read anew from its file."""
+    """Return the charges in the ledger, read anew from its file."""
     with contextlib.closing(LedgerReader.open(str(ledger), None)) as history:
         history.verify(None)
         entries = history.list_last_entries(1_000, kind="charge")
@@ -54,7 +54,7 @@ def charges(ledger: Path, table: str = "visits", account: str = "") -> list[Frac
 
 
 def asking(served: Served, user: str, number: int, epsilon: str = "0.1") -> str | None:
-    """Asks a question that nobody has asked, in a connection of its own: the SQLSTATE, None for an answer."""
+    """Run a new query in its own connection; return the SQLSTATE of its error, or None for an answer."""
     with psycopg.connect(served.dsn(user), autocommit=True) as connection:
         connection.execute(f"SET dpsql.epsilon = {epsilon}")
         try:
@@ -74,7 +74,7 @@ def test_twenty_connections_race_for_the_last_epsilon(tmp_path: Path, serve: Ser
 
 
 def test_two_users_share_a_table_s_budget(tmp_path: Path, serve: Serve) -> None:
-    """Each has 1, the table 1.5: together they get 1.5, and each keeps to an own account."""
+    """Each has ε 1, the table 1.5: together they spend 1.5, and each has an account of its own."""
     with serve(tmp_path, policy=PURE, limits=Limits(logins=50)) as served, ThreadPoolExecutor(20) as pool:
         asked = [("ana" if number % 2 else "bob", number) for number in range(1, 21)]
         told = list(pool.map(lambda one: asking(served, *one), asked))
@@ -85,7 +85,7 @@ def test_two_users_share_a_table_s_budget(tmp_path: Path, serve: Serve) -> None:
 
 
 def test_a_client_that_left_after_the_charge_gets_the_answer_free(served: Served) -> None:
-    """The answer was lost with the connection, not with the money; and it is the same answer."""
+    """The answer was lost with the connection, but it is stored: the same query returns it at no charge."""
     question = "SELECT COUNT(*) AS n, SUM(cost) AS s FROM visits"
     raw = psycopg.connect(served.dsn(), autocommit=True)
     raw.execute("SET dpsql.epsilon = 0.5")
@@ -111,7 +111,7 @@ def test_a_client_that_left_after_the_charge_gets_the_answer_free(served: Served
 
 
 def test_errors_are_the_same_on_neighboring_data(tmp_path: Path, serve: Serve) -> None:
-    """All fields of each refusal, over two databases of different values, at both doors."""
+    """All fields of each error are compared, over two databases of different values, in both protocols."""
     import clinic
     import duckdb
 
@@ -153,7 +153,7 @@ def test_errors_are_the_same_on_neighboring_data(tmp_path: Path, serve: Serve) -
 
 
 def until(found: Callable[[], bool]) -> None:
-    """Waits until something is so."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + 30
     while not found():
         assert time.monotonic() < deadline
@@ -165,7 +165,7 @@ def opened(served: Served) -> socket.socket:
 
 
 def read_all(client: socket.socket) -> bytes:
-    """What the server says up to the end of the connection."""
+    """Return the server's bytes up to the end of the connection."""
     parts = []
     with contextlib.suppress(ConnectionError):
         while part := client.recv(65_536):
@@ -269,7 +269,7 @@ def test_failed_logins_are_slowed_and_logged_alike_for_all_names(tmp_path: Path,
 
 
 def test_a_long_utility_statement_is_refused(shared: Served) -> None:
-    """It is read in the thread that serves all sockets, where a pattern over megabytes would hold up everybody."""
+    """It is parsed in the event loop, where a pattern over megabytes would delay all connections."""
     with psycopg.connect(shared.dsn(), autocommit=True) as connection:
         for text in ("SET application_name = x{}y", "SHOW {}TimeZone", "RESET{} ALL"):
             with pytest.raises(psycopg.Error) as refused:
@@ -328,7 +328,7 @@ class Stuck:
 
 @pytest.mark.parametrize("how", ["cancel", "leave", "timeout"])
 def test_a_running_query_is_cancelled_and_delays_no_login(served: Served, how: str) -> None:
-    """By a request or after statement_timeout; meanwhile others log in and ask. Who leaves cancels nothing: see above."""
+    """By a cancel request or after statement_timeout; meanwhile others log in and run queries. A lost connection cancels nothing."""
     begun = threading.Event()
     plain = served.service.connections._opener
     stuck = Stuck(plain("ana"), begun)
@@ -463,7 +463,7 @@ def count(connection: psycopg.Connection[Any], number: int) -> int:
 
 
 def ended(process: subprocess.Popen[str], how: signal.Signals) -> int:
-    """Stops a server; its exit code."""
+    """Stop a server, and return its exit code."""
     process.send_signal(how)
     assert process.stdout is not None
     process.stdout.close()
@@ -475,7 +475,7 @@ def address(port: int) -> str:
 
 
 def started(folder: Path, *options: str) -> tuple[subprocess.Popen[str], int, int]:
-    """`dpsql serve` in a process of its own, and its ports."""
+    """Start `dpsql serve` in its own process, and return it with its ports."""
     command = [
         sys.executable, "-m", "dpsql", "serve", "clinic.yaml", "--database", "clinic.duckdb", "--users", "clinic.users",
         "--host", "127.0.0.1", "--port", "0", "--http-port", "0", *options,
@@ -495,7 +495,7 @@ def started(folder: Path, *options: str) -> tuple[subprocess.Popen[str], int, in
 
 
 def test_session_tables_are_refused_on_a_server(shared: Served) -> None:
-    """Its connections answer one session after another: CREATE is refused at both doors, and charges nothing."""
+    """Its connections answer one session after another, so CREATE is refused in both protocols, uncharged."""
     before = charges(shared.ledger)
     sql = "CREATE SYNTHETIC TABLE s AS SELECT plan FROM visits WITH (epsilon = 0.1)"
     with psycopg.connect(shared.dsn(), autocommit=True) as connection:

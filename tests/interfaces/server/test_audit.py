@@ -1,4 +1,4 @@
-"""The audit log of a server: who logged in, asked and changed what, durable before it takes effect, and nothing secret."""
+"""The audit log of a server: logins, queries and changes are durable before they take effect, and no secret is recorded."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def log_in(served: Served, user: str = "ana", password: str = PASSWORD) -> psyco
 
 @contextmanager
 def unwritable(served: Served) -> Iterator[None]:
-    """A time in which the log's file is not where it was."""
+    """Move the log's file away for a while."""
     file, aside = served.folder / "clinic.audit", served.folder / "aside"
     file.rename(aside)
     try:
@@ -227,7 +227,7 @@ def test_a_flood_of_failed_logins_is_counted() -> None:
 
 
 def test_a_failure_after_a_charge_is_recorded_as_charged() -> None:
-    """Whatever the error itself says: an answer that is lost on its way is paid for."""
+    """An answer that is lost on its way is charged, whatever the error says."""
     noted = list[dict[str, Any]]()
 
     class Kept(ServerAudit):
@@ -253,7 +253,7 @@ def test_a_failure_after_a_charge_is_recorded_as_charged() -> None:
 
 
 def test_changes_of_users_are_recorded(tmp_path: Path, serve: Serve) -> None:
-    """Before the start, meanwhile and at the end, each once; no password, token or subject is in it."""
+    """Changes before the start, while the server runs and at its end are recorded once, without passwords, tokens or subjects."""
     _, store = prepared(tmp_path)
     password, subject = "a password of dan", "the subject of dan"
     store.add_user("dan", Role.analyst, password)
@@ -288,7 +288,7 @@ def test_changes_of_users_are_recorded(tmp_path: Path, serve: Serve) -> None:
 def test_sessions_end_when_their_user_password_or_role_changes(
     tmp_path: Path, serve: Serve, change: str
 ) -> None:
-    """Without a reload. A user who was removed, or whose password was stolen and changed, went on asking until the server's end."""
+    """No reload is needed. A removed user, or a thief of a password that was changed, kept the session until the server's end."""
     with (
         serve(tmp_path) as served,
         closing(psycopg.connect(served.dsn("ana"), autocommit=True)) as session,

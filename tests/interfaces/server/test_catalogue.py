@@ -1,4 +1,4 @@
-"""Catalogue queries are answered from the policy alone; what the twin does not have is refused."""
+"""Catalog queries are answered only from the policy; what the emulator lacks is refused."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def emptied() -> Iterator[PgCatalog]:
 
 
 def test_slow_catalog_queries_delay_no_other_user() -> None:
-    """While one twin is busy, another answers; there are no more than are asked for."""
+    """While one emulator is busy, another answers; there are at most as many as the limit."""
     made = catalogue_of(clinic.database(), most=2)
     with ThreadPoolExecutor(2) as pool, made._acquire_emulator() as busy:
         assert pool.submit(asked, made, "SELECT 1").result(60) == [(1,)]

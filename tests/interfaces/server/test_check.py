@@ -1,4 +1,4 @@
-"""`dpsql serve --check`: what is wrong is said, thing by thing, before anybody is let in."""
+"""`dpsql serve --check` reports each problem before the server starts."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def state_of(data: bytes) -> str:
 
 
 def proved(conversation: Conversation, password: str = PASSWORD, *, known: bool = True) -> Task[Any] | None:
-    """Goes up to the proof of a password; the task after it."""
+    """Log in up to the proof of the password, and return the next task."""
     conversation.receive_bytes(START)
     task = conversation.step()
     assert task == LookUpUser("ana")
@@ -104,7 +104,7 @@ def queries_of(conversation: Conversation) -> QueryExchange:
 
 
 def answered(task: RunStatement) -> Answer | Failure:
-    """What a server would answer to a few statements."""
+    """Return a server's answer to a statement."""
     if task.statement.command is not None:
         return Answer(task.statement.command)
     if "bad" in task.text:
@@ -115,7 +115,7 @@ def answered(task: RunStatement) -> Answer | Failure:
 
 
 def ask(conversation: Conversation, *messages: bytes) -> bytes:
-    """Sends messages and answers all tasks; what the server says."""
+    """Send messages, complete all tasks, and return the output."""
     conversation.receive_bytes(b"".join(messages))
     while (task := conversation.step()) is not None:
         if isinstance(task, RunStatement):
@@ -173,7 +173,7 @@ def test_only_the_password_of_a_known_user_logs_in(password: str, known: bool, e
 
 
 def test_an_unknown_user_gets_the_same_messages_as_a_known_one() -> None:
-    """Up to the last message, whose lengths and kinds are equal too; and the same each time."""
+    """Kinds and lengths of all messages are equal, and the made-up verifier is the same each time."""
     told = []
     for known, verifier in (
         (True, Verifier.from_password(PASSWORD)),
@@ -250,7 +250,7 @@ def test_a_cancel_request_gets_no_answer() -> None:
 
 
 def begun(at: str) -> Conversation:
-    """A conversation that waits for the user, for the login or for a statement."""
+    """Return a conversation that waits for the user, the login or a statement."""
     if at == "statement":
         conversation = ready()
         conversation.receive_bytes(query("SELECT 1"))
@@ -265,7 +265,7 @@ def begun(at: str) -> Conversation:
 
 @pytest.mark.parametrize("at", ["user", "login", "statement"])
 def test_a_closing_connection_has_no_further_task(at: str) -> None:
-    """Its task was asked for again and again, for as long as the client kept its socket open."""
+    """Once, its task was returned again and again until the client closed its socket."""
     conversation = begun(at)
     assert conversation.step() is not None
     conversation.close_with_failure(Failure("53300", "sorry", severity="FATAL"))
@@ -356,7 +356,7 @@ def test_results_are_binary_on_request() -> None:
 
 
 def test_many_messages_are_handled_in_parts() -> None:
-    """Each part has an end, so that what is answered to them is sent before more is made, and others have their turn."""
+    """Each part ends, so that its output is sent before more is written, and other connections get a turn."""
     conversation = ready()
     ask(conversation, parse("SELECT 1", "s"), message(b"D", b"Ss\0"), SYNC)
     conversation.receive_bytes(message(b"D", b"Ss\0") * 1_000)
@@ -371,7 +371,7 @@ def test_many_messages_are_handled_in_parts() -> None:
 
 @pytest.mark.parametrize("limit", [None, 0, 50_000])
 def test_a_large_answer_is_written_in_parts(limit: int | None) -> None:
-    """The event loop writes it: others have their turn in between, and what comes after waits for its end."""
+    """Other connections get a turn between the parts, and the next statement waits for the end of the answer."""
     conversation, rows, wanted = ready(), tuple((number,) for number in range(60_000)), limit or 60_000
     asked = (query("SELECT 1"),) if limit is None else (parse("SELECT 1"), bind(), execute("", limit), SYNC)
     conversation.receive_bytes(b"".join((*asked, query("SELECT 2"))))
@@ -442,7 +442,7 @@ def test_each_sync_is_answered_once_in_any_order_of_messages(sent: list[bytes]) 
 
 
 def skipped(sent: list[bytes]) -> int:
-    """How many simple queries stand where an error before them has not been ended by Sync: run once more to see."""
+    """Count the simple queries after an error that no Sync has ended, by running the messages once more."""
     conversation = ready()
     count = 0
     for each in sent:
@@ -462,7 +462,7 @@ def test_random_bytes_end_in_a_protocol_error(sent: list[bytes]) -> None:
 
 
 def test_nul_in_a_message_starts_no_other_field() -> None:
-    """A NUL in a message would let its rest pass for another field."""
+    """A NUL in a message would make its rest another field."""
     conversation = ready()
     conversation.receive_bytes(query("SELECT 1"))
     task = conversation.step()

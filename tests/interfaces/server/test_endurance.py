@@ -1,4 +1,4 @@
-"""Long use, and crowds that say nothing. The soak is of ten minutes with `DPSQL_SOAK_SECONDS=600`, and short unless that is set."""
+"""Long use, and many idle connections. The soak takes ten minutes with `DPSQL_SOAK_SECONDS=600`, and is short otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client's messages: each is read back as it was sent, and whatever else arrives is refused as a protocol error."""
+"""The client's messages: each is parsed as it was sent, and other bytes are a protocol error."""
 
 from __future__ import annotations
 

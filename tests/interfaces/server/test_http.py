@@ -1,4 +1,4 @@
-"""The HTTP API: what it answers, in which forms, and what it says of errors."""
+"""The HTTP API: its answers, their formats, and its errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def token(shared: Served) -> str:
 
 
 def test_an_answer_has_rows_intervals_cost_and_receipt(shared: Served, token: str) -> None:
-    """And asked again it is the same, free."""
+    """The same query again returns the same answer at no charge."""
     body = {"sql": GROUPED, "epsilon": 0.5, "confidences": [0.5, 0.95]}
     told = shared.ask("/v1/query", body, token=token)
     assert told.status == 200
@@ -65,7 +65,7 @@ def test_an_arrow_stream_has_the_rows_and_all_else_beside_them(shared: Served, t
 
 
 def test_parameters_of_every_type_are_accepted(shared: Served, token: str) -> None:
-    """Those that JSON lacks have their type beside them; by place and by name, and in a list."""
+    """Types that JSON lacks are named beside the value; by position, by name, and in a list."""
     text = "SELECT COUNT(*) AS n FROM visits WHERE days > ? AND plan IN ? AND day >= ? AND cost < ?"
     values = [0, ["A"], {"type": "DATE", "value": "2024-02-01"}, 900.5]
     first = shared.ask("/v1/query", {"sql": text, "parameters": values, "epsilon": 0.1}, token=token)
@@ -103,7 +103,7 @@ def test_the_schema_is_the_policy_s(shared: Served, token: str) -> None:
 
 
 def test_history_and_receipts_are_the_caller_s_own(shared: Served, token: str) -> None:
-    """Another's entry is answered as one that is not there; auditors see what the ledger holds of each."""
+    """Another user's entry gets the same answer as a missing one; auditors see all entries."""
     text = "SELECT COUNT(*) AS only_ana FROM visits WHERE days = 3"
     answer = shared.ask("/v1/query", {"sql": text, "epsilon": 0.1}, token=token).json
     number = min(entry["id"] for entry in answer["receipt"]["entries"])
@@ -140,7 +140,7 @@ def test_an_auditor_sees_all_budgets_and_runs_no_queries(shared: Served, token: 
 
 
 def test_metrics_have_no_names_or_texts(shared: Served, token: str) -> None:
-    """For who oversees; neither names of users nor texts of clients are among them."""
+    """Metrics are for owners and auditors, and have neither names of users nor texts of clients."""
     shared.ask("/v1/query", {"sql": "SELECT nothing_here FROM visits", "epsilon": 1}, token=token)
     shared.ask("/a_path_of_a_client", token=token)
     assert shared.ask("/metrics", token=token).status == 403

@@ -1,4 +1,4 @@
-"""What may be tried over HTTP: other people's tokens and answers, races, leaving, and requests that are none."""
+"""Attacks over HTTP: other users' tokens and answers, races, lost connections, and malformed requests."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def unslowed(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def raw(served: Served, data: bytes) -> bytes:
-    """What the server says to these bytes, up to the end of the connection."""
+    """Send bytes, and return the server's bytes up to the end of the connection."""
     with socket.create_connection(("127.0.0.1", served.http), timeout=30) as client:
         client.sendall(data)
         return read_all(client)
 
 
 def request(token: str, body: bytes, *headers: str, path: str = "/v1/query") -> bytes:
-    """A request as its bytes."""
+    """Return the bytes of a request."""
     lines = [
         f"POST {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {token}", "Content-Type: application/json",
         f"Content-Length: {len(body)}", *headers, "", "",
@@ -76,7 +76,7 @@ def request(token: str, body: bytes, *headers: str, path: str = "/v1/query") -> 
 
 @pytest.mark.usefixtures("unslowed")
 def test_each_request_checks_its_token_again(shared: Served) -> None:
-    """Each request proves who asks: neither revoked nor expired tokens, nor those of a former password, are taken."""
+    """Revoked and expired tokens, and those of a former password, are refused."""
     store = shared.service.users
     revoked = store.add_token("bob", "", 1)
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", shared.http)) as connection:
@@ -98,7 +98,7 @@ def test_each_request_checks_its_token_again(shared: Served) -> None:
 
 @pytest.mark.usefixtures("unslowed")
 def test_all_invalid_credentials_get_the_same_answer(shared: Served, token: str) -> None:
-    """The body says nothing of what was wrong; two proofs are none."""
+    """The body does not say what was wrong; two Authorization headers are invalid."""
     other = token[:-1] + ("0" if token[-1] != "0" else "1")
     told = [
         shared.ask("/v1/budget", headers=headers)
@@ -125,7 +125,7 @@ def test_all_invalid_credentials_get_the_same_answer(shared: Served, token: str)
 def test_failed_tokens_are_slowed_by_their_id(
     shared: Served, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each failure of a token's id is answered later than the one before; the token itself is not slowed, and forgives."""
+    """Each failure of a token's id is answered later than the last; the right token is not slowed, and resets the delay."""
     waited: list[float] = []
 
     async def noted(seconds: float) -> None:
@@ -149,7 +149,7 @@ def test_failed_tokens_are_slowed_by_their_id(
 
 
 def test_password_checks_of_one_network_are_limited(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of sixty names twenty are looked at; then a right one is refused, too, until time has passed. Tokens are not concerned."""
+    """Twenty of forty passwords are checked; then a correct one is refused, too, until time has passed. Tokens are not affected."""
     checked = list[str]()
     proves = Verifier.matches_password
     monkeypatch.setattr(
@@ -175,7 +175,7 @@ def test_password_checks_of_one_network_are_limited(served: Served, monkeypatch:
 
 
 def test_all_networks_together_have_a_limit_of_checks() -> None:
-    """And what is forgotten of the oldest networks opens nothing beyond it."""
+    """Forgetting the oldest networks does not raise the limit."""
     now = [0.0]
     checks = PasswordCheckLimiter(clock=lambda: now[0])
     assert sum(checks.allow_check(f"192.0.{number}.1") for number in range(200)) == 60
@@ -202,7 +202,7 @@ def test_both_protocols_race_for_the_last_epsilon(tmp_path: Path, serve: Serve) 
 
 
 def test_a_client_that_left_after_the_charge_gets_the_answer_free(served: Served) -> None:
-    """The answer is stored although nobody waits for it; and it is the same answer by the other door."""
+    """The answer is stored although no client waits for it; the other protocol returns the same answer."""
     token, body = served.token(), {"sql": f"{COUNT}", "epsilon": 0.5}
     with socket.create_connection(("127.0.0.1", served.http), timeout=30) as client:
         client.sendall(request(token, json.dumps(body).encode()))
@@ -218,7 +218,7 @@ def test_a_client_that_left_after_the_charge_gets_the_answer_free(served: Served
 
 
 def until(found: Any) -> None:
-    """Waits until something is so."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + 30
     while not found():
         assert time.monotonic() < deadline
@@ -227,7 +227,7 @@ def until(found: Any) -> None:
 
 @pytest.mark.parametrize("how", ["leave", "timeout", "stop"])
 def test_a_running_query_is_cancelled_by_its_time_limit_only(tmp_path: Path, serve: Serve, how: str) -> None:
-    """Meanwhile others are answered; a server that stops waits as long as it says, and stops them then."""
+    """A lost connection cancels nothing. Others are answered meanwhile; a stopping server waits for its limit, then stops statements."""
     with serve(tmp_path, limits=Limits(drain_seconds=0.5)) as served:
         begun = threading.Event()
         plain = served.service.connections._opener
@@ -286,7 +286,7 @@ def test_statements_of_one_analyst_are_limited_over_both_protocols(tmp_path: Pat
     ],
 )
 def test_bytes_that_are_not_http_end_the_connection(shared: Served, data: bytes) -> None:
-    """And never with a traceback; the server goes on."""
+    """The error is one of HTTP, without a traceback, and the server goes on."""
     told = raw(shared, data)
     assert told == b"" or told.startswith(b"HTTP/1.1 4")
     assert b"Traceback" not in told
@@ -325,7 +325,7 @@ def test_large_slow_and_incomplete_bodies_are_refused(tmp_path: Path, serve: Ser
 
 
 def test_one_address_leaves_room_for_others(tmp_path: Path, serve: Serve) -> None:
-    """It has half of the connections, the next one half of the rest, whether they ask or not."""
+    """An address has half of the connections, the next one half of the rest, whether they send requests or not."""
     with serve(tmp_path, limits=Limits(connections=8)) as served:
         crowd = [
             from_address(served, address, served.http) for address in ["127.0.0.1"] * 10 + ["127.0.0.2"] * 10
@@ -377,7 +377,7 @@ def test_odd_paths_are_refused_and_headers_carry_no_text_of_a_client(shared: Ser
 
 
 def test_pages_of_other_sites_cannot_send_queries(shared: Served, token: str) -> None:
-    """No cookie, no CORS header, no challenge that a browser answers by itself; and what a form sends is no request."""
+    """There is no cookie, no CORS header and no challenge that a browser answers by itself; bodies of forms are refused."""
     cross = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
     told = [
         shared.ask("/v1/query", method="OPTIONS", headers=cross),
@@ -412,7 +412,7 @@ def test_the_log_of_requests_holds_no_query_and_no_value(shared: Served, token: 
 
 
 def test_kept_answers_and_confidences_are_limited(shared: Served, token: str) -> None:
-    """The latest of each user are kept, each for few confidences, whatever one user asks."""
+    """The latest answers of each user are kept, each for a few confidences."""
     numbers = []
     for number in range(MOST_ANSWERS + 1):
         body = {"sql": f"SELECT beds + {number} AS b FROM wards", "epsilon": 1}
@@ -424,7 +424,7 @@ def test_kept_answers_and_confidences_are_limited(shared: Served, token: str) ->
 
 
 def test_an_unforeseen_failure_has_no_words(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the charge and after it: no words of the exception, and whether it was charged."""
+    """Before and after the charge, the error has no words of the exception, and says whether it was charged."""
     token = served.token()
 
     def failing(*_: Any, **__: Any) -> Any:
@@ -459,7 +459,7 @@ def test_http_on_a_network_requires_tls(served: Served) -> None:
 
 
 def test_a_server_with_a_certificate_requires_tls(tmp_path: Path, serve: Serve) -> None:
-    """What is sent unencrypted is not read; who is not trusted is not asked; a handshake that does not come ends."""
+    """Plain requests are not read, clients refuse an unknown certificate, and a missing handshake ends the connection."""
     context = certificate(tmp_path)
     with serve(tmp_path, tls=context, limits=Limits(login_seconds=1)) as served:
         token = served.token()
@@ -478,7 +478,7 @@ def test_a_server_with_a_certificate_requires_tls(tmp_path: Path, serve: Serve) 
 
 
 def bodies() -> st.SearchStrategy[Any]:
-    """JSON that is near to a request."""
+    """Return JSON that resembles a request."""
     names = st.sampled_from(
         ["sql", "queries", "parameters", "epsilon", "delta", "replay", "seconds", "confidences", "x"]
     )

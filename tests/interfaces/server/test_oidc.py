@@ -1,4 +1,4 @@
-"""Logins by OpenID Connect, at a small issuer: who gets in, and whom no token, code, state or key lets in."""
+"""Logins by OpenID Connect at a small issuer: valid ones, and wrong tokens, codes, states and keys."""
 
 from __future__ import annotations
 

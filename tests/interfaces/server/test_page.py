@@ -1,4 +1,4 @@
-"""The web page: what a browser sees and does, what the page may load, and the sessions that it asks by."""
+"""The web page in a browser: its views, the files that it may load, and its sessions."""
 
 from __future__ import annotations
 

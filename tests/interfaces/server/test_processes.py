@@ -1,4 +1,4 @@
-"""Processes that answer beside each other: one ledger, one audit log, one set of limits, whichever answers."""
+"""Parallel engine processes share one ledger, one audit log and one set of limits."""
 
 from __future__ import annotations
 

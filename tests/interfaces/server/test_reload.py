@@ -1,4 +1,4 @@
-"""A policy and data that change while the server runs: what is asked before, meanwhile and after, and what is refused."""
+"""Reloads of policy and data while the server runs: queries before, during and after them, and refused reloads."""
 
 from __future__ import annotations
 

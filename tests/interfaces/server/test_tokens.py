@@ -1,4 +1,4 @@
-"""Tokens: found by who holds them, until they are revoked, have expired, or their user's password or name is gone."""
+"""Tokens are valid until they are revoked, expire, or their user is removed or gets another password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools of others that look around by themselves: JDBC's driver, and pgcli with its completion."""
+"""Other tools that send catalog queries: the JDBC driver, and pgcli with its completion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns: how many statements of one analyst run and wait, whichever door they came through."""
+"""Turns: the numbers of running and waiting statements of one analyst are limited over both protocols."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may log in: the store of users, their passwords, and the commands for them."""
+"""The user store: users, their passwords, and the commands for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values on the wire: what is written is read back, in both formats; what is none of its type is refused."""
+"""Values on the wire: encoded values are decoded back in both formats, and invalid ones are refused."""
 
 from __future__ import annotations
 
