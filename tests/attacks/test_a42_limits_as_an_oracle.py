@@ -27,7 +27,7 @@ from dpsql.api.connection import Connection
 from dpsql.backends import Exact
 from dpsql.engine import charging
 from dpsql.errors import OperationalError
-from dpsql.interfaces.server.service import Limits
+from dpsql.interfaces.server.limits import Limits
 from dpsql.interfaces.server.statement_runs import compute_grid_delay
 from dpsql.ledger.reader import LedgerReader
 

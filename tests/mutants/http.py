@@ -7,7 +7,7 @@ from .fault import Fault
 FAULTS = (
     Fault(
         "receipts-of-others",
-        "dpsql.interfaces.server.http.api:HttpApi._get_receipt",
+        "dpsql.interfaces.server.http.resources:get_receipt",
         "any((each.analyst != analyst for each in found))",
         "False",
         "an analyst reads what others have asked, entry by entry",
@@ -15,7 +15,7 @@ FAULTS = (
     ),
     Fault(
         "history-of-all",
-        "dpsql.interfaces.server.http.api:HttpApi._list_history.read_entries",
+        "dpsql.interfaces.server.http.resources:list_history.read_entries",
         "history.list_last_entries(most, analyst=analyst, kind='charge')",
         "history.list_last_entries(most, kind='charge')",
         "the own history shows the queries of all",
@@ -35,7 +35,7 @@ FAULTS = (
         "not user.role.can_query",
         "False",
         "who shall oversee the budgets spends them",
-        "tests/interfaces/server/test_http.py::test_an_auditor_sees_all_budgets_and_asks_nothing",
+        "tests/interfaces/server/test_http.py::test_an_auditor_sees_all_budgets_and_runs_no_queries",
     ),
     Fault(
         "any-password",
@@ -43,7 +43,23 @@ FAULTS = (
         "hmac.compare_digest(_compute_sha256(_compute_hmac(salted, b'Client Key')), self.stored_key)",
         "bool(salted)",
         "any password lets in whoever knows a name",
-        "tests/interfaces/server/test_http.py::test_a_password_opens_the_door_too",
+        "tests/interfaces/server/test_http.py::test_a_password_is_accepted_in_place_of_a_token",
+    ),
+    Fault(
+        "unknown-keys-taken",
+        "dpsql.interfaces.server.http.bodies:parse_body",
+        "name not in known",
+        "False",
+        "a misspelled option is ignored, and the query runs and is charged without it",
+        "tests/interfaces/server/test_http.py::test_an_error_has_code_place_and_charge",
+    ),
+    Fault(
+        "handlers-without-login",
+        "dpsql.interfaces.server.http.api:HttpApi._make_endpoint.handle_request",
+        "route.access is Access.everybody",
+        "True",
+        "whoever reaches the port reads histories and reloads the policy",
+        "tests/interfaces/server/test_http.py::test_only_health_description_and_logins_need_no_user",
     ),
     Fault(
         "forms-are-requests",
@@ -51,15 +67,15 @@ FAULTS = (
         "kind != 'application/json'",
         "False",
         "a page of another site posts a form to the server, which no preflight of the browser stops",
-        "tests/interfaces/server/test_http_attacks.py::test_pages_of_other_sites_ask_nothing",
+        "tests/interfaces/server/test_http_attacks.py::test_pages_of_other_sites_cannot_send_queries",
     ),
     Fault(
         "leaving-cancels",
-        "dpsql.interfaces.server.http.api:HttpApi._run_work",
+        "dpsql.interfaces.server.http.calls:RequestRunner.run_work",
         "runner.cancel_waiting()",
         "runner.cancel()",
         "who loses the connection after the charge is charged again for the same question",
-        "tests/interfaces/server/test_http_attacks.py::test_a_query_that_runs_is_cancelled_by_time_and_by_no_loss_of_a_connection[leave]",
+        "tests/interfaces/server/test_http_attacks.py::test_a_running_query_is_cancelled_by_its_time_limit_only[leave]",
     ),
     Fault(
         "bodies-without-end",
@@ -67,7 +83,7 @@ FAULTS = (
         "length > MOST_BYTES",
         "False",
         "one request fills the memory",
-        "tests/interfaces/server/test_http_attacks.py::test_large_slow_and_half_bodies",
+        "tests/interfaces/server/test_http_attacks.py::test_large_slow_and_incomplete_bodies_are_refused",
     ),
     Fault(
         "requests-without-end",
@@ -75,7 +91,7 @@ FAULTS = (
         "waiting and self._request_timer is None",
         "False",
         "connections that never finish a request keep all others out",
-        "tests/interfaces/server/test_http_attacks.py::test_large_slow_and_half_bodies",
+        "tests/interfaces/server/test_http_attacks.py::test_large_slow_and_incomplete_bodies_are_refused",
     ),
     Fault(
         "connections-for-one-address",
@@ -99,7 +115,7 @@ FAULTS = (
         "require_encryption(host, tls=self.tls is not None, in_the_clear=in_the_clear)",
         "pass",
         "tokens cross a network unencrypted, and nobody said that they may",
-        "tests/interfaces/server/test_http_attacks.py::test_beyond_this_machine_there_is_no_http_without_tls",
+        "tests/interfaces/server/test_http_attacks.py::test_http_on_a_network_requires_tls",
     ),
     Fault(
         "charge-not-told",
@@ -107,7 +123,7 @@ FAULTS = (
         "record is not None",
         "False",
         "a client is told that a query which failed was not charged",
-        "tests/interfaces/server/test_http_attacks.py::test_a_failure_that_should_not_happen_says_nothing",
+        "tests/interfaces/server/test_http_attacks.py::test_an_unforeseen_failure_has_no_words",
     ),
     Fault(
         "new-noise-twice",
@@ -131,7 +147,7 @@ FAULTS = (
         "not checks.allow_check(origin)",
         "False",
         "many passwords under other names keep one core of the server busy",
-        "tests/interfaces/server/test_http_attacks.py::test_passwords_of_many_names_keep_no_processor_busy",
+        "tests/interfaces/server/test_http_attacks.py::test_password_checks_of_one_network_are_limited",
     ),
     Fault(
         "one-network-takes-all-checks",
@@ -147,7 +163,7 @@ FAULTS = (
         "(found[1], found[0].subject) != proof",
         "False",
         "a session goes on after the password was changed because it was stolen",
-        "tests/interfaces/server/test_page.py::test_a_session_ends_with_the_password_the_user_and_by_hand",
+        "tests/interfaces/server/test_page.py::test_a_web_session_ends_with_its_password_user_or_logout",
     ),
     Fault(
         "analysts-oversee",
@@ -155,7 +171,7 @@ FAULTS = (
         "not user.role.can_view_all",
         "False",
         "an analyst reads the queries of all, who the users are, and the policy",
-        "tests/interfaces/server/test_page.py::test_what_oversees_is_for_who_does",
+        "tests/interfaces/server/test_page.py::test_only_owners_and_auditors_see_all_entries_and_users",
     ),
     Fault(
         "new-data-under-an-old-version",
@@ -163,7 +179,7 @@ FAULTS = (
         "found.data_version == self.policy.data_version",
         "False",
         "after a reload answers of the former data are given for the new data",
-        "tests/interfaces/server/test_reload.py::test_a_new_policy_and_new_data_without_losing_a_session",
+        "tests/interfaces/server/test_reload.py::test_a_reload_takes_policy_and_data_and_keeps_sessions",
     ),
     Fault(
         "former-policy-over-new-data",
@@ -171,23 +187,23 @@ FAULTS = (
         "list_file_stamps(self._list_data_places(former)) == self._file_stamps",
         "True",
         "a reload that fails leaves the new data open under the former version of the data",
-        "tests/interfaces/server/test_reload.py::test_new_data_under_a_policy_that_does_not_fit_is_not_answered",
+        "tests/interfaces/server/test_reload.py::test_data_that_does_not_fit_the_policy_is_not_read",
     ),
     Fault(
         "analysts-reload",
-        "dpsql.interfaces.server.http.api:HttpApi._reload_service",
+        "dpsql.interfaces.server.http.resources:reload_policy",
         "not user.role.is_owner",
         "False",
         "any user makes the server open its data again and again",
-        "tests/interfaces/server/test_reload.py::test_owners_reload_over_http",
+        "tests/interfaces/server/test_reload.py::test_only_owners_reload_over_http",
     ),
     Fault(
         "statements-run-in-a-pause",
-        "dpsql.interfaces.server.service:Turns.pause_turns",
+        "dpsql.interfaces.server.limits:Turns.pause_turns",
         "self._open.clear()",
         "None",
         "a statement runs on connections that a reload closes",
-        "tests/interfaces/server/test_reload.py::test_nothing_runs_in_a_pause",
+        "tests/interfaces/server/test_reload.py::test_no_statement_runs_in_a_pause",
     ),
     Fault(
         "answers-off-the-grid",
@@ -195,7 +211,7 @@ FAULTS = (
         "-taken % grid",
         "0.0",
         "the time of an answer tells how long it took, where the owner asked for a grid",
-        "tests/interfaces/server/test_turns.py::test_answers_and_refusals_wait_for_the_grid",
+        "tests/interfaces/server/test_turns.py::test_answers_and_errors_wait_for_the_grid",
     ),
     Fault(
         "issuer-not-checked",
@@ -203,7 +219,7 @@ FAULTS = (
         "claims.get('iss') == self.client.issuer",
         "True",
         "whoever has a token of another issuer with the same keys logs in",
-        "tests/interfaces/server/test_oidc.py::test_an_id_token_that_is_wrong_opens_nothing[issuer]",
+        "tests/interfaces/server/test_oidc.py::test_a_wrong_id_token_is_refused[issuer]",
     ),
     Fault(
         "audience-not-checked",
@@ -211,7 +227,7 @@ FAULTS = (
         "audience in audiences",
         "True",
         "a token that another client was given opens this server",
-        "tests/interfaces/server/test_oidc.py::test_an_id_token_that_is_wrong_opens_nothing[audience]",
+        "tests/interfaces/server/test_oidc.py::test_a_wrong_id_token_is_refused[audience]",
     ),
     Fault(
         "expiry-not-checked",
@@ -219,7 +235,7 @@ FAULTS = (
         "ends > now - _LEEWAY",
         "True",
         "a token that was stolen long ago opens the door",
-        "tests/interfaces/server/test_oidc.py::test_an_id_token_that_is_wrong_opens_nothing[expired]",
+        "tests/interfaces/server/test_oidc.py::test_a_wrong_id_token_is_refused[expired]",
     ),
     Fault(
         "nonce-not-checked",
@@ -227,7 +243,7 @@ FAULTS = (
         "claims is None or not hmac.compare_digest(str(claims.get('nonce', '')), begun.nonce)",
         "claims is None",
         "an ID token of another login is replayed",
-        "tests/interfaces/server/test_oidc.py::test_an_id_token_that_is_wrong_opens_nothing[nonce]",
+        "tests/interfaces/server/test_oidc.py::test_a_wrong_id_token_is_refused[nonce]",
     ),
     Fault(
         "login-of-another-tab",
@@ -235,7 +251,7 @@ FAULTS = (
         "not hmac.compare_digest(compute_digest(secret), begun.binder)",
         "False",
         "an attacker logs somebody else in as himself, or takes over a login",
-        "tests/interfaces/server/test_oidc.py::test_states_codes_and_tabs",
+        "tests/interfaces/server/test_oidc.py::test_a_code_is_bound_to_its_state_and_tab",
     ),
     Fault(
         "any-type-of-token",
@@ -243,7 +259,7 @@ FAULTS = (
         "kind is not None and typ != kind",
         "False",
         "an ID token, which the page of any client has, asks as its user",
-        "tests/interfaces/server/test_oidc.py::test_access_tokens_for_this_api",
+        "tests/interfaces/server/test_oidc.py::test_only_access_tokens_for_this_api_are_accepted",
     ),
     Fault(
         "session-outlives-subject",
@@ -259,6 +275,6 @@ FAULTS = (
         "known is not None and any_subject is not None",
         "False",
         "another issuer’s users of the same subject log in as these",
-        "tests/interfaces/server/test_oidc.py::test_subjects_of_another_issuer_are_not_taken_for_this_one_s",
+        "tests/interfaces/server/test_oidc.py::test_subjects_of_another_issuer_are_refused",
     ),
 )

@@ -41,7 +41,7 @@ ALLOWED = {
     "plan/render.py": ({"COUNT"}, "the name of a window function, in a plan"),
     "engine/postprocess/empty_groups.py": ({"COUNT"}, "the name of a statistic, in a plan"),
     "plan/smooth.py": ({"AVG", "SUM"}, "names of window functions and of exact aggregates, in a plan"),
-    "interfaces/server/session.py": ({"MODE"}, "a word of SET"),
+    "interfaces/server/utilities.py": ({"MODE"}, "a word of SET"),
     "interfaces/server/settings.py": ({"MIN"}, "a minute"),
     "sql/compile/unit_windows.py": ({"COUNT"}, "the name of a window function, in a plan"),
     "sql/compile/outer_query.py": ({"SUM"}, "the name of an exact aggregate, in a plan"),

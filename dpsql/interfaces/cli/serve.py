@@ -249,8 +249,9 @@ def serve(
     from dpsql.interfaces.server.audit import ServerAudit, get_audit_anchor
     from dpsql.interfaces.server.doors import Lifecycle
     from dpsql.interfaces.server.doors import serve_until_signal as served
+    from dpsql.interfaces.server.limits import Limits
     from dpsql.interfaces.server.listener import PgServer
-    from dpsql.interfaces.server.service import Limits, Service, describe_service, reload_service
+    from dpsql.interfaces.server.service import Service, describe_service, reload_service
     from dpsql.interfaces.server.sockets import is_local, load_tls_context, log_event
     from dpsql.interfaces.server.user_changes import UserChangeWatcher
     from dpsql.interfaces.server.users import UserStore

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from dpsql.interfaces.server.protocol.scram import Verifier
 from dpsql.interfaces.server.users import User
 
 _LONGEST_TEXT = 1_024
@@ -24,17 +23,17 @@ class RunningStatement(Protocol):
 
     @property
     def text(self) -> str:
-        """The running statement, or the last one."""
+        """Return the running statement, or the last one."""
         ...
 
     @property
     def state(self) -> str:
-        """The state: a statement runs (active) or waits for its turn (waiting), or neither (idle)."""
+        """Return the state: a statement runs (active) or waits for its turn (waiting), or neither (idle)."""
         ...
 
     @property
     def since(self) -> datetime:
-        """When the state began."""
+        """Return when the state began."""
         ...
 
     def cancel(self) -> None:
@@ -60,7 +59,7 @@ class ActiveClient:
     statement: RunningStatement
     disconnect: Callable[[], None]
     application: Callable[[], str]
-    verifier: Verifier | None = None
+    verifier: object = None
     connected_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def to_row(self) -> dict[str, Any]:
@@ -97,7 +96,7 @@ class Activity:
         peer: str,
         disconnect: Callable[[], None],
         application: Callable[[], str] = lambda: "",
-        verifier: Verifier | None = None,
+        verifier: object = None,
     ) -> int:
         """Register a client and return its number."""
         self._loop = asyncio.get_running_loop()

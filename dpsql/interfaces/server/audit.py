@@ -1,12 +1,12 @@
 """The audit log of a server: logins and failed logins, queries and their outcomes, changes by the owner.
 
-Claim: a query is answered only where its event is durable before anything is charged, and its outcome before the answer
-leaves; a login only where its event is durable. No event holds a query's text, an answer, a password or a token.
-Why: `audit_request` surrounds what reaches the engine, and an event that cannot be written is an error there. Queries are in the
-ledger, whose entries an outcome names. A name that failed to log in is noted only where there is such a user: what is
-typed in its place may be a password.
+Claim: a query is answered only if its event is durable before anything is charged, and its outcome before the answer
+is sent; a login succeeds only if its event is durable. No event holds a query's text, an answer, a password or a token.
+Why: `audit_request` surrounds every call of the engine, and an event that cannot be written is an error there. Queries are in the
+ledger, whose entries an outcome names. The name of a failed login is recorded only if such a user exists: the text that was
+typed instead may be a password.
 
-Failed logins need no password, so that anybody may cause them. At most `LISTED_LOGIN_RATE` are events of their own; the next one says
+Anybody can cause failed logins. At most `LISTED_LOGIN_RATE` of them are events of their own; the next event says
 how many came between.
 """
 
@@ -126,10 +126,10 @@ class ServerAudit:
 
     @contextmanager
     def audit_request(self, caller: Caller, what: str) -> Iterator[Outcome]:
-        """Surrounds a question to the engine: notes who asks before, and what came of it after.
+        """Record the caller of a query before it reaches the engine, and its outcome afterwards.
 
-        Where the outcome cannot be noted, the error of that says whether the question was charged, and takes the place of
-        the answer: to ask again is free once the log can be written.
+        If the outcome cannot be recorded, an error replaces the answer and says whether the query was charged: it can be run
+        again at no charge once the log can be written.
         """
         number = self.note_event(
             "asked", what=what, user=caller.user, analyst=caller.analyst, door=caller.door, peer=caller.peer

@@ -103,17 +103,17 @@ class QueryRunner(Protocol):
     """The runner of one analyst's queries, one at a time."""
 
     def plan(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> PlannedQuery:
-        """As `Connection.plan`."""
+        """Plan a query; see `Connection.plan`."""
         ...
 
     def query(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
-        """As `Connection.query`."""
+        """Answer a query; see `Connection.query`."""
         ...
 
     def answer(self, planned: Any) -> Result:
-        """As `Connection.answer`, of what `plan` has planned, at another of the same analyst's too."""
+        """Answer a planned query, also one that another runner of the same analyst planned; see `Connection.answer`."""
         ...
 
     def remaining_budget(self, receipt: Receipt) -> Sequence[RemainingBudget]:
-        """As `Connection.remaining_budget`, of an answer that was given last."""
+        """Return the budgets that the last answer left; see `Connection.remaining_budget`."""
         ...

@@ -1,4 +1,4 @@
-"""The doors of one process: opened together, and closed together when the process gets a signal to stop."""
+"""The servers of one process: started together, and stopped together when the process gets a signal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """How a door begins and ends: `start` opens it and returns its ports, `stop` ends what goes through it."""
+    """The start and stop of a server: `start` listens and returns the ports, `stop` ends all connections."""
 
     start: Callable[[], Awaitable[list[int]]]
     stop: Callable[[], Awaitable[None]]
@@ -22,7 +22,7 @@ async def serve_until_signal(
     ready: Callable[[list[list[int]]], None],
     reload: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Serves until the process gets SIGTERM or SIGINT; `ready` gets the ports of each door, `reload` is for SIGHUP."""
+    """Serve until the process gets SIGTERM or SIGINT; `ready` gets the ports of each server, `reload` is called on SIGHUP."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         # On Windows Ctrl-C raises KeyboardInterrupt instead.

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from dpsql.results.result import Receipt, Result
 
 CONFIDENCE = 0.95
-"""The confidence of the intervals that go with every answer."""
+"""The confidence of the intervals that are sent with every answer."""
 _MOST_PLANS = 64
-"""Plans that are kept for a statement that was described, and not asked yet; the oldest is planned again."""
+"""The largest number of plans of described statements that are kept; an older one is planned again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def serve_calls(pipe: Pipe, setup: ProcessSetup) -> None:
         return
     pipe.send(Reply(0))
     process.take_calls()
-    os._exit(0)  # a statement that still runs has nobody to answer; what was charged is durable
+    os._exit(0)  # no client waits for a statement that still runs; charges are durable
 
 
 class _EngineProcess:
@@ -273,7 +273,7 @@ class _EngineProcess:
             try:
                 return method(self._handlers, connection, *call.arguments)
             finally:
-                with self._lock:  # from here on an interrupt would be of another's statement
+                with self._lock:  # a later interrupt would hit another user's statement
                     del self._running[call.number]
 
 

@@ -1,4 +1,4 @@
-"""Logins that fail: each is answered later than the one before, and checks of passwords are limited in number."""
+"""Limits on guessing: each failed login is answered later than the last, and the number of password checks is limited."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 _SLOWEST = 8.0
-"""Seconds after which a login that failed often is answered."""
+"""The largest number of seconds before a failed login is answered."""
 _MOST_NAMES = 10_000
 
 
 class FailedLogins:
-    """How often logins have failed of late, by the name that was given; of the names that failed last."""
+    """The numbers of recent failed logins, by the given name; only the names that failed last are kept."""
 
     def __init__(self) -> None:
         self._counts = OrderedDict[str, int]()
 
     def note_failure(self, name: str) -> float:
-        """Notes a failure, and returns the seconds after which it is answered: twice as many each time, whoever is meant.
+        """Record a failure, and return the seconds before it is answered: they double each time, whether or not the user exists.
 
         >>> failed = FailedLogins()
         >>> [failed.note_failure("ana") for _ in range(6)], failed.note_failure("bob")
@@ -35,13 +35,13 @@ class FailedLogins:
         return float(min(_SLOWEST, 0.25 * 2 ** min(count, 10)))
 
     def reset_failures(self, name: str) -> None:
-        """After a login that succeeds the next failure is answered soon."""
+        """Forget the failures of a name after a login that succeeded."""
         self._counts.pop(name, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How many checks there may be: `burst` at once, and one more every `seconds` after that."""
+    """A rate of checks: `burst` at once, and one more every `seconds`."""
 
     burst: int
     seconds: float
@@ -49,32 +49,32 @@ class Rate:
 
 @dataclass(slots=True)
 class TokenBucket:
-    """A token bucket: what may be done now, at a rate."""
+    """A token bucket: the number of checks that a rate allows now."""
 
     rate: Rate
     tokens: float
     filled_at: float
 
     def fill(self, now: float) -> None:
-        """Adds what has come in since it was filled last."""
+        """Add the tokens of the time since the bucket was last filled."""
         self.tokens = min(self.rate.burst, self.tokens + (now - self.filled_at) / self.rate.seconds)
         self.filled_at = now
 
 
 NETWORK_RATE = Rate(20, 15.0)
-"""Checks of passwords that come from one network."""
+"""The rate of password checks from one network."""
 TOTAL_RATE = Rate(60, 1.0)
-"""Checks of passwords from everywhere."""
+"""The rate of all password checks."""
 _MOST_NETWORKS = 10_000
 
 
 class PasswordCheckLimiter:
-    """Which passwords are checked: a check takes the processor for some hundredths of a second, whoever is meant.
+    """A limit on password checks: each takes the processor for some hundredths of a second, whether or not the user exists.
 
-    Claim: from any time on, t seconds of failing checks are at most `OF_ALL.burst + t / OF_ALL.seconds`, and those of one
-    network at most `OF_ONE.burst + t / OF_ONE.seconds`, as long as fewer than 10,000 networks try.
-    Why: a token bucket of each network and one of all; a check takes one token of both, and is refused without work where
-    one of them is empty. A password that is right gives its tokens back, so that who knows it is not limited.
+    Claim: in any t seconds there are at most `TOTAL_RATE.burst + t / TOTAL_RATE.seconds` failing checks, and at most
+    `NETWORK_RATE.burst + t / NETWORK_RATE.seconds` of one network, as long as fewer than 10,000 networks try.
+    Why: each network has a token bucket, and there is one for all; a check takes a token from both, and is refused without work if
+    either is empty. A correct password returns its tokens, so that its user is not limited.
     Source: Partridge 1994, "Gigabit Networking" (token buckets); NIST SP 800-63B, section 5.2.2 (limits on guessing).
     """
 
@@ -84,7 +84,7 @@ class PasswordCheckLimiter:
         self._networks = OrderedDict[str, TokenBucket]()
 
     def allow_check(self, network: str) -> bool:
-        """Whether one more password from a network may be checked now, which is counted.
+        """Count one more check of a password from a network, and return whether it is allowed now.
 
         >>> checks = PasswordCheckLimiter(clock=lambda: 0.0)
         >>> [checks.allow_check("192.0.2.1") for _ in range(21)].count(True), checks.allow_check("192.0.2.2")
@@ -107,7 +107,7 @@ class PasswordCheckLimiter:
         return True
 
     def return_check(self, network: str) -> None:
-        """The password that was checked is right."""
+        """Return the tokens of a check whose password was correct."""
         for each in (self._all, self._networks.get(network)):
             if each is not None:
                 each.tokens = min(each.rate.burst, each.tokens + 1)

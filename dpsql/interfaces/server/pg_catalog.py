@@ -11,6 +11,7 @@ from typing import Any
 
 from dpsql.backends.analyst_schema import AnalystSchema, AnalystTable
 from dpsql.backends.pg_catalog_emulator import EmulatedColumn, PgCatalogEmulator
+from dpsql.interfaces.server.protocol.backend import SERVER_VERSION
 from dpsql.interfaces.server.protocol.values import (
     BOOL,
     DATE,
@@ -23,7 +24,6 @@ from dpsql.interfaces.server.protocol.values import (
     get_array_oid,
     get_oid,
 )
-from dpsql.interfaces.server.settings import VERSION
 from dpsql.plan.types import Type
 from dpsql.policy import Column as PolicyColumn
 from dpsql.policy import Policy, normalize_name
@@ -41,13 +41,13 @@ _OIDS = {
 }
 _LISTED = 20
 _REMEMBERED = 64
-"""Texts of which it is remembered whether they are catalogue queries: clients send the same ones again."""
+"""The number of texts that are cached with whether they are catalog queries: clients send the same ones again."""
 
 
 class PgCatalog:
-    """The policy's tables as PostgreSQL's catalogue shows them, in up to `limit` twins beside each other.
+    """The policy's tables as PostgreSQL's catalog shows them, in up to `limit` emulators.
 
-    Each twin answers one query at a time, with an engine and memory of its own: who asks slow ones delays no others.
+    Each emulator answers one query at a time, with its own engine and memory, so that slow queries of a user delay no others.
     """
 
     def __init__(self, policy: Policy, catalog: AnalystSchema, seconds: float, limit: int = 1) -> None:
@@ -88,21 +88,21 @@ class PgCatalog:
         *,
         assign: Callable[[str, str], str],
     ) -> tuple[tuple[Column, ...], list[tuple[Any, ...]]]:
-        """The columns and rows of a catalogue query. Raises QueryRejected for what is not answered.
+        """Return the columns and rows of a catalog query. Raises QueryRejected if it is not supported.
 
-        `activity` gives the rows of pg_stat_activity that the user may see, and `assign` does what set_config does.
+        `activity` returns the rows of pg_stat_activity that the user may see, and `assign` runs set_config.
         """
         session = {
             "current_user": user,
             "database": DATABASE,
             "process": "0",
-            "version": f"PostgreSQL {VERSION} (dpsql: answers are differentially private)",
+            "version": f"PostgreSQL {SERVER_VERSION} (dpsql: answers are differentially private)",
         }
         written = query.to_duckdb_sql(session, setting, values, assign)
-        with self._acquire_emulator() as twin:
+        with self._acquire_emulator() as emulator:
             if "pg_stat_activity" in written:
-                twin.show_activity(DATABASE, activity())
-            columns, rows = twin.answer_statement(written, self._seconds)
+                emulator.show_activity(DATABASE, activity())
+            columns, rows = emulator.answer_statement(written, self._seconds)
         return tuple(Column(name, get_oid(kind)) for name, kind in columns), rows
 
     @contextmanager
@@ -113,16 +113,16 @@ class PgCatalog:
                 self._free.wait()
             makes = not self._idle
             self._creatable -= makes
-            twin = None if makes else self._idle.pop()
+            emulator = None if makes else self._idle.pop()
         try:
-            twin = twin or self._create_emulator()
-            yield twin
+            emulator = emulator or self._create_emulator()
+            yield emulator
         finally:
             with self._free:
-                if twin is None:
+                if emulator is None:
                     self._creatable += 1
                 else:
-                    self._idle.append(twin)
+                    self._idle.append(emulator)
                 self._free.notify()
 
     def close(self) -> None:

@@ -1,13 +1,13 @@
-"""Processes that answer questions beside each other, as one interpreter runs one thread of Python at a time.
+"""Processes that answer queries in parallel, since one interpreter runs one thread of Python at a time.
 
-Claim: whichever process answers, an analyst is charged and limited as by one process, and nothing is answered that the audit
-log does not hold.
-Why: turns, limits, sessions, users and the audit log are of the server's process alone; the others share what is durable,
-the ledger, whose charges are made one after the other under a lock of its store, whoever makes them.
+Claim: whichever process answers, an analyst is charged and limited as by one process, and every answered query is in the audit
+log.
+Why: only the server's process has turns, limits, sessions, users and the audit log; all processes share the ledger, whose
+charges are made one after the other under a lock of its store.
 
-Claim: a process that ends amid a charged question leaves a failure in the ledger, as an engine that fails does.
-Why: a row may need more memory than there is, and the system ends the process for it. Its pipe ends with it, and who waited for
-the reply has the failure recorded before the client is told.
+Claim: a process that ends during a charged query leaves a failure in the ledger, like an engine that fails.
+Why: a row may need more memory than there is, so that the system kills the process. Its pipe ends with it, and the thread that
+waits for the reply records the failure before the client gets an error.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ if TYPE_CHECKING:
     from dpsql.ledger import RemainingBudget
 
 _END_SECONDS = 60.0
-"""How long a process may take to end, after the last answer was waited for."""
+"""Seconds that a process may take to end after its last answer."""
 
 
 class _ProcessHandle:
-    """One process, with a thread here that takes its replies."""
+    """One process, with a thread in this one that receives its replies."""
 
     def __init__(self, setup: ProcessSetup) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=serve_calls, args=(theirs, setup), name="dpsql engine")
         self._process.start()
-        theirs.close()  # so that this end is told when the process ends
+        theirs.close()  # so that this end closes when the process ends
         self._send_lock, self._lock = threading.Lock(), threading.Lock()
         self._numbers = count(1)
         self._futures = dict[int, Future[Any]]()
@@ -67,7 +67,7 @@ class _ProcessHandle:
         self.has_ended = False
 
     def wait_until_started(self) -> None:
-        """Waits until it can be asked. Raises what kept it from starting."""
+        """Wait until the process takes calls. Raises the error that kept it from starting."""
         try:
             reply: Reply = self._pipe.recv()
         except (EOFError, OSError):
@@ -79,11 +79,11 @@ class _ProcessHandle:
 
     @property
     def call_count(self) -> int:
-        """How many calls it works on."""
+        """Return the number of running calls."""
         return len(self._futures)
 
     def send_call(self, method: str, analyst: str, arguments: tuple[Any, ...]) -> tuple[int, Future[Any]]:
-        """Sends a call. The future has the value, or raises the error, `process_ended` where nobody knows."""
+        """Send a call. The future has the value or raises the error, which is `process_ended` if the process has ended."""
         future: Future[Any] = Future()
         dropped = tuple(self.dropped_results.popleft() for _ in range(len(self.dropped_results)))
         with self._lock:
@@ -100,7 +100,7 @@ class _ProcessHandle:
         return number, future
 
     def interrupt_call(self, number: int, *, by_owner: bool) -> None:
-        """Asks to end what runs for a call, which replies all the same."""
+        """Interrupt a running call, which replies all the same."""
         if number in self._futures:
             self._send_message(Interrupt(number, by_owner))
 
@@ -137,8 +137,8 @@ class _ProcessHandle:
             self._pipe.close()
 
     def close(self) -> None:
-        """Ends it after what it works on."""
-        with suppress(OperationalError):  # it has ended by itself
+        """End the process after its running calls."""
+        with suppress(OperationalError):  # it has already ended
             self._send_message(None)
         self._process.join(_END_SECONDS)
         if self._process.is_alive():
@@ -148,7 +148,7 @@ class _ProcessHandle:
 
 @dataclass(frozen=True, slots=True)
 class PlanHandle:
-    """A plan that a process keeps under a number, and what it takes to plan it again."""
+    """A plan that a process keeps under a number, with everything that is needed to plan it again."""
 
     process: _ProcessHandle
     number: int
@@ -157,11 +157,11 @@ class PlanHandle:
 
 
 FailureRecorder = Callable[[str, str, datetime], None]
-"""Records failures of an analyst's question, by its text, that was charged since a time, where its process has ended."""
+"""A function that records the failure of an analyst's query that was charged since a time, after its process has ended."""
 
 
 class ProcessPool:
-    """The processes of a server; one that ends unasked is started again when it is needed."""
+    """The processes of a server; one that ends unexpectedly is started again when it is needed."""
 
     def __init__(self, setup: ProcessSetup, record_lost: FailureRecorder | None = None) -> None:
         self._setup, self.record_lost = setup, record_lost
@@ -179,11 +179,11 @@ class ProcessPool:
             raise
 
     def create_query_runner(self, analyst: str) -> ProcessQueryRunner:
-        """What answers one statement of an analyst's."""
+        """Return a runner of one statement of an analyst."""
         return ProcessQueryRunner(self, analyst)
 
     def select_idlest_process(self) -> _ProcessHandle:
-        """The process with the least to do. Raises OperationalError (`reload`) where all were closed."""
+        """Return the process with the fewest running calls. Raises OperationalError (`reload`) if all were closed."""
         with self._lock:
             if self._closed:
                 raise OperationalError(
@@ -199,7 +199,7 @@ class ProcessPool:
             return min(self._processes, key=lambda each: each.call_count)
 
     def close(self) -> None:
-        """Ends all, after what they work on."""
+        """End all processes after their running calls."""
         with self._lock:
             self._closed = True
             processes, self._processes = self._processes, []
@@ -209,7 +209,7 @@ class ProcessPool:
 
 
 class ProcessQueryRunner:
-    """An `QueryRunner` of one statement; see `ProcessPool`."""
+    """The runner of one statement in a process; see `ProcessPool`."""
 
     def __init__(self, processes: ProcessPool, analyst: str) -> None:
         self._processes, self._analyst = processes, analyst
@@ -218,11 +218,11 @@ class ProcessQueryRunner:
         self._remaining_budgets: tuple[RemainingBudget, ...] = ()
 
     def cancel(self) -> None:
-        """As `Engine.cancel`."""
+        """Cancel the running call for its client; see `Engine.cancel`."""
         self._interrupt_call(by_owner=False)
 
     def stop(self) -> None:
-        """As `Engine.stop`."""
+        """Stop the running call for the owner; see `Engine.stop`."""
         self._interrupt_call(by_owner=True)
 
     def _interrupt_call(self, *, by_owner: bool) -> None:
@@ -232,18 +232,18 @@ class ProcessQueryRunner:
             call[0].interrupt_call(call[1], by_owner=by_owner)
 
     def plan(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> PlanHandle:
-        """As `Asker.plan`."""
+        """Plan a query; see `QueryRunner.plan`."""
         process, question = self._processes.select_idlest_process(), (sql, parameters, options)
         number, columns = self._call_process(process, "plan", question)
         return PlanHandle(process, number, columns, question)
 
     def query(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
-        """As `Asker.query`."""
+        """Answer a query; see `QueryRunner.query`."""
         process, question = self._processes.select_idlest_process(), (sql, parameters, options)
         return self._build_result(process, self._run_question(process, "query", question, question))
 
     def answer(self, planned: PlanHandle) -> Result:
-        """As `Asker.answer`: by the process that has the plan, or by another where that has ended."""
+        """Answer a planned query in the process that has the plan, or in another if that has ended."""
         process = planned.process
         if process.has_ended:
             sql, parameters, options = planned.question
@@ -254,7 +254,7 @@ class ProcessQueryRunner:
         )
 
     def remaining_budget(self, receipt: Receipt) -> Sequence[RemainingBudget]:
-        """As `Asker.left`: what was left when the answer was given."""
+        """Return the budgets that were left when the answer was given."""
         del receipt
         return self._remaining_budgets
 
@@ -265,7 +265,7 @@ class ProcessQueryRunner:
         arguments: tuple[Any, ...],
         question: tuple[str, Parameters, QueryOptions],
     ) -> AnswerMessage:
-        """As `_call_process`, of what may be charged: a process that ends meanwhile is a failure."""
+        """Run a call that may be charged; if its process ends meanwhile, that is recorded as a failure."""
         begun = datetime.now(UTC)
         try:
             found: AnswerMessage = self._call_process(process, method, arguments)
@@ -308,7 +308,7 @@ def _get_notices(notices: tuple[str, ...], _: Result) -> tuple[str, ...]:
 
 
 class _ProcessIntervals:
-    """The intervals of an answer, which its process works out for confidences that did not come with it."""
+    """The intervals of an answer, which its process computes for other confidences."""
 
     def __init__(
         self, process: _ProcessHandle, analyst: str, number: int, known: dict[float, IntervalMatrix]
@@ -316,7 +316,7 @@ class _ProcessIntervals:
         self._process, self._analyst, self._number, self._known = process, analyst, number, known
 
     def __call__(self, row: int, column: int, confidence: float) -> Ends:
-        """The interval of a cell. Raises ProgrammingError (`not_found`) where the answer is gone with its process."""
+        """Return the interval of a cell. Raises ProgrammingError (`not_found`) if the process that has the answer has ended."""
         if confidence not in self._known:
             self._known[confidence] = self._fetch_intervals(confidence)
         return self._known[confidence][row][column]

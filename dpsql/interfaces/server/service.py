@@ -1,6 +1,6 @@
 """The state that all sessions share: the policy, one ledger, engine connections by analyst, the catalog emulator, turns and threads.
 
-Nothing here is of one protocol, so that an analyst has one set of limits however many doors there are.
+Nothing here belongs to one protocol, so that an analyst has the same limits over both together.
 """
 
 from __future__ import annotations
@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import datetime
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from dpsql.interfaces.server.activity import ActiveClient, Activity
 from dpsql.interfaces.server.audit import ServerAudit
 from dpsql.interfaces.server.connections import ConnectionPool, open_connection
 from dpsql.interfaces.server.engine_process import ProcessSetup
+from dpsql.interfaces.server.limits import Lane, Limits, Turns
 from dpsql.interfaces.server.logins import FailedLogins, PasswordCheckLimiter
 from dpsql.interfaces.server.pg_catalog import PgCatalog
 from dpsql.interfaces.server.processes import ProcessPool
@@ -38,149 +37,10 @@ from dpsql.sql.parse.stated_options import parse_stated_options
 from dpsql.version import VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of concurrent work: `running_per_user` and `waiting_per_user` are statements of one person, `workers` those of all.
-
-    `lookup_workers` are statements of all that reach no private rows, as catalogue queries and budgets; one of each person runs.
-    `owner_workers` and `owner_connections` are kept for owners beside those of all. `held_bytes` are what the sessions of one
-    person hold between statements. Sessions that ask nothing for `idle_seconds` end; 0 means never.
-    `logins` are connections that have not logged in; one address may have half of them, the next one half of the rest.
-    A statement that has run for `statement_seconds` seconds is stopped, which is a failure if it was charged; 0 means never.
-    Statements are answered at whole multiples of `answer_grid` seconds after their turn began; 0 means at once.
-    """
-
-    workers: int = 8
-    running_per_user: int = 4
-    waiting_per_user: int = 64
-    lookup_workers: int = 4
-    owner_workers: int = 1
-    connections: int = 200
-    owner_connections: int = 8
-    held_bytes: int = 64_000_000
-    idle_seconds: float = 0.0
-    logins: int = 64
-    login_seconds: float = 15.0
-    write_seconds: float = 30.0
-    drain_seconds: float = 30.0
-    pg_catalog_seconds: float = 3.0
-    statement_seconds: float = 600.0
-    answer_grid: float = 0.0
-
-
-class Lane(Enum):
-    """The lane of a statement: `query` may read private rows; `lookup` reads the policy, the catalog or the ledger."""
-
-    query = "asking"
-    lookup = "looking"
-
-
-class _LaneQueue:
-    """Those who wait in one lane: a limited number of one person's statements runs, and of all, in the order of asking."""
-
-    def __init__(self, workers: int, owner_workers: int, running: int, waiting: int) -> None:
-        self._all, self._owners = asyncio.Semaphore(workers), asyncio.Semaphore(owner_workers)
-        self._running, self._limit = running, running + waiting
-        self._own = dict[str, asyncio.Semaphore]()
-        self.pending = Counter[str]()
-
-    @asynccontextmanager
-    async def wait_for_place(self, person: str, *, owner: bool) -> AsyncIterator[None]:
-        if self.pending[person] >= self._limit:
-            raise OperationalError(
-                f"{person} already has {self.pending[person]} statements running or waiting; nothing was charged",
-                code="too_many_statements",
-                hint="wait for their answers",
-            )
-        self.pending[person] += 1
-        own = self._own.setdefault(person, asyncio.Semaphore(self._running))
-        try:
-            async with own, self._owners if owner and self._all.locked() else self._all:
-                yield
-        finally:
-            self.pending[person] -= 1
-            if not self.pending[person]:
-                del self.pending[person], self._own[person]
-
-
-class Turns:
-    """Turns of statements: limited numbers per person and in all, first come, first served.
-
-    Claim: whatever others ask, an owner waits for no statement but those of owners.
-    Why: where all workers are taken, `owner_workers` more are for owners alone. A person has at most `Limits.running_per_user`
-    statements among those that wait for a worker, so nobody's crowd delays others by more than that.
-    """
-
-    def __init__(self, limits: Limits) -> None:
-        self._queues = {
-            Lane.query: _LaneQueue(
-                limits.workers, limits.owner_workers, limits.running_per_user, limits.waiting_per_user
-            ),
-            Lane.lookup: _LaneQueue(limits.lookup_workers, limits.owner_workers, 1, limits.waiting_per_user),
-        }
-        self._running_count = 0
-        self._pause_lock = asyncio.Lock()
-        self._open, self._idle = asyncio.Event(), asyncio.Event()
-        self._open.set()
-        self._idle.set()
-
-    def count_statements(self) -> tuple[int, int]:
-        """Return the number of running and waiting statements, and that of running ones."""
-        return sum(queue.pending.total() for queue in self._queues.values()), self._running_count
-
-    @asynccontextmanager
-    async def wait_for_turn(
-        self, person: str, *, owner: bool = False, lane: Lane = Lane.query
-    ) -> AsyncIterator[None]:
-        """Wait for a turn. Raises OperationalError if too many statements of the person already wait."""
-        async with self._queues[lane].wait_for_place(person, owner=owner):
-            while not self._open.is_set():  # also where it is paused again in between
-                await self._open.wait()
-            self._running_count += 1
-            self._idle.clear()
-            try:
-                yield
-            finally:
-                self._running_count -= 1
-                if not self._running_count:
-                    self._idle.set()
-
-    @asynccontextmanager
-    async def pause_turns(
-        self, seconds: float, end: Callable[[], None] = lambda: None
-    ) -> AsyncIterator[None]:
-        """A time in which nothing runs; who asks meanwhile waits. What still runs after `seconds` is told to `end`.
-
-        Raises OperationalError (`reload_service`) where something has not ended after as many seconds more; then all go on.
-        """
-        async with self._pause_lock:
-            self._open.clear()
-            try:
-                if not await self._wait_until_idle(seconds):
-                    end()
-                    if not await self._wait_until_idle(seconds):
-                        raise OperationalError(
-                            f"a statement is still running {seconds:g} seconds after it was cancelled; nothing was reloaded",
-                            code="reload",
-                            hint="try again later",
-                        )
-                yield
-            finally:
-                self._open.set()
-
-    async def _wait_until_idle(self, seconds: float) -> bool:
-        try:
-            await asyncio.wait_for(self._idle.wait(), seconds)
-        except TimeoutError:
-            return False
-        return True
-
-
 class Service:
     """One policy over one database with one ledger, and its users.
 
-    `turns`, `activity`, `failed_logins` and `password_checks` belong to one event loop. `threads` are those that statements
-    run in.
+    `turns`, `activity`, `failed_logins` and `password_checks` belong to one event loop. Statements run in `threads`.
     """
 
     def __init__(
@@ -226,9 +86,9 @@ class Service:
             raise
 
     def note_user_changes(self) -> None:
-        """Appends to the audit log what was done to users since: by `dpsql users`, which has no such log.
+        """Append the changes of users to the audit log; `dpsql users`, which makes them, has no such log.
 
-        One that is noted as the process is killed may be noted twice, with the same number. Raises as `Audit.note_event`.
+        A change may be recorded twice, with the same number, if the process is killed. Raises as `ServerAudit.note_event`.
         """
         with self._user_changes_lock:
             for each in self.users.list_changes():
@@ -243,7 +103,7 @@ class Service:
                 self.users.mark_noted(each)
 
     def describe_state(self) -> dict[str, Any]:
-        """What the audit log says of what is served: policy, data, how many users of each role, where the ledger ended then."""
+        """Return the state of the service for the audit log: policy, data, the number of users of each role, the ledger's head."""
         return {
             "policy": self.policy.compute_digest(),
             "data_version": self.policy.data_version,
@@ -252,9 +112,9 @@ class Service:
         }
 
     def _open_policy(self, policy: Policy) -> None:
-        """Opens the ledger and the first engine connection: the policy is held against the database, and the ledger against both.
+        """Open the ledger and the first engine connection: the policy is checked against the database, and the ledger against both.
 
-        Nothing of the service has changed where that fails.
+        If that fails, the service is unchanged.
         """
         names = [user.name for user in self.users.list_users() if user.role.can_query]
         if not names:
@@ -263,7 +123,7 @@ class Service:
                 code="no_users",
                 hint="add one: dpsql users add NAME --role analyst",
             )
-        # Before they are opened: what changes meanwhile counts as changed.
+        # Before the files are opened, so that a change meanwhile counts as a change.
         files = list_file_stamps(self._list_data_places(policy))
         ledger = SharedLedger(
             self.ledger, policy=policy, analysts=names, ledger_key=self._given_key, anchor=self._anchor
@@ -308,7 +168,7 @@ class Service:
         )
 
     def _record_lost_query(self, analyst: str, sql: str, since: datetime) -> None:
-        """Records the failure of a question whose process has ended, where it was charged and its answer not stored."""
+        """Record the failure of a query whose process has ended, if it was charged and its answer was not stored."""
         with self.connections.acquire_connection(analyst) as connection:
             record_lost_charges(connection.engine.ledger, analyst, sql, since)
 
@@ -320,20 +180,23 @@ class Service:
         ]
 
     def _resolve_sources(self, policy: Policy) -> dict[str, str]:
-        """Where the files of tables lie that the policy names, by table."""
+        """Return the paths of the files that the policy names, by table."""
         beside = Path(self._policy_source).parent if isinstance(self._policy_source, (str, Path)) else Path()
         return {name: str(place.absolute()) for name, place in policy.resolve_source_paths(beside).items()}
 
     def _select_data(self, policy: Policy) -> str | dict[str, str] | None:
-        """What `connect` is to open: the database, or the files that the policy names, seen from its folder."""
+        """Return the data that `connect` opens: the database, or the files that the policy names, relative to its folder."""
         return (self._resolve_sources(policy) or None) if self._database is None else self._database
 
     async def reload(self, policy: Any = None) -> None:
-        """Reads the policy again (or takes another one), and opens the data and the ledger again, for all users that there are now.
+        """Reload the policy (or take another one), the data and the ledger, for all present users.
 
-        Sessions stay, but for those of `disconnect_outdated_logins`, and statements wait meanwhile: those that run end under
-        the former policy, or are cancelled after `Limits.drain_seconds`; all others run under the new one. Raises an error of dpsql's, and the former policy stays, where the new one is wrong, does not fit the database or
-        the ledger, or where files have changed and `data_version` has not; also where a cancelled statement does not end.
+        Sessions stay, except those of `disconnect_outdated_logins`. Running statements end under the former policy, or are
+        cancelled after `Limits.drain_seconds`; new ones wait, and run under the new policy.
+
+        Raises:
+            Error: The new policy is invalid, does not fit the database or the ledger, files have changed while
+                `data_version` has not, or a cancelled statement does not end. The former policy stays.
         """
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._load_new_policy, policy)
@@ -342,7 +205,7 @@ class Service:
         await self.disconnect_outdated_logins()
 
     async def disconnect_outdated_logins(self) -> None:
-        """Ends the sessions of users that were removed, or have another password or role, since they logged in."""
+        """End the sessions of users who were removed, or whose password or role changed, since they logged in."""
         members = self.activity.list_clients()
         loop = asyncio.get_running_loop()
         self.activity.disconnect_clients(
@@ -350,12 +213,12 @@ class Service:
         )
 
     def _list_outdated_logins(self, members: Iterable[ActiveClient]) -> list[ActiveClient]:
-        """Those of these who would not be let in as they were."""
+        """Return the clients whose logins are no longer valid."""
         found = {name: self.find_user(name) for name in {each.user.name for each in members}}
         return [each for each in members if not _is_login_current(each, found[each.user.name])]
 
     def _load_new_policy(self, policy: Any) -> Policy:
-        """The policy that is to come, which asks nothing that is known to be refused."""
+        """Load the new policy. Raises if a reload with it is known to fail."""
         found = load(self._policy_source if policy is None else policy)
         if self.ledger == MEMORY:
             raise OperationalError(
@@ -375,7 +238,7 @@ class Service:
 
     def _replace_policy(self, policy: Any) -> None:
         found, former = self._load_new_policy(policy), self.policy
-        # The engine opens a file once in a process: all connections to the former one have to end first.
+        # The engine opens a file once in a process: all connections to the former file have to be closed first.
         if self.processes is not None:
             self.processes.close()
         self.connections.close()
@@ -394,14 +257,14 @@ class Service:
             former_twin.close()
 
     def _restore_policy(self, former: Policy) -> None:
-        """Goes on as before a failed reload. Where the files have changed, nobody is answered until a reload succeeds."""
+        """Continue with the former policy after a failed reload. If the files have changed, no query is answered until a reload succeeds."""
         if list_file_stamps(self._list_data_places(former)) == self._file_stamps:
             with suppress(Error):
                 self._open_policy(former)
 
     @property
     def pg_catalog(self) -> PgCatalog:
-        """The catalogue twin, made once, for the door whose clients look around in it."""
+        """Return the catalog emulator, which is created once."""
         with self._pg_catalog_lock:
             if self._pg_catalog is None:
                 self._pg_catalog = PgCatalog(
@@ -424,9 +287,9 @@ class Service:
         return self.users.find_user(name)
 
     def stop_client(self, member: ActiveClient, by: User, *, session: bool) -> None:
-        """Ends what a member runs, or its session, after that was noted. Raises as `Audit.note_event`. It is called in a worker.
+        """Record and end the statement of a client, or its session, in a worker thread. Raises as `ServerAudit.note_event`.
 
-        Whoever is no owner cancels it as any client does: after its charge a statement goes on.
+        A user who is not an owner cancels it like its client: after its charge a statement goes on.
         """
         what = "session ended" if session else "statement ended"
         self.audit.note_event(what, by=by.name, user=member.user.name, door=member.door, peer=member.peer)
@@ -445,14 +308,14 @@ class Service:
         if self._pg_catalog is not None:
             self._pg_catalog.close()
         self._ledger.close()
-        with suppress(Error):  # all else has ended well
+        with suppress(Error):  # everything else is closed
             self.note_user_changes()
             self.audit.note_event("stop")
         self.audit.close()
 
 
 def _is_login_current(member: ActiveClient, found: tuple[User, Any] | None) -> bool:
-    """Whether a member's user is there as at the login, by what is stored of the user now."""
+    """Return whether a client's user still has the role, the creation time and the password of the login."""
     if found is None:
         return False
     user, verifier = found
@@ -486,7 +349,7 @@ async def _note_event(service: Service, event: str, **facts: Any) -> None:
 
 
 def list_file_stamps(places: Iterable[str]) -> tuple[tuple[object, ...], ...]:
-    """What tells whether the files at paths, in folders or of patterns are others than they were; nothing of what is no file."""
+    """Return stamps that change with the files at paths, in folders or of patterns; a path without a file has none."""
     found = list[tuple[object, ...]]()
     for place in places:
         path = Path(place)

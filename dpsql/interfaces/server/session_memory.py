@@ -1,7 +1,7 @@
-"""The memory that each person's sessions hold between statements: texts, parameters, answers that are not fetched yet.
+"""The memory that each user's sessions hold between statements: texts, parameters, answers that are not fetched yet.
 
-Claim: the sessions of one person hold at most `limit` bytes together, however many connections there are.
-Why: whatever a session keeps is entered here first, under the person's name, and refused where it would be too much.
+Claim: the sessions of one user hold at most `limit` bytes together, however many connections there are.
+Why: everything that a session keeps is entered here first, under the user's name, and refused if it would be too much.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from dpsql.interfaces.server.protocol.failure import StatementError
-
 _VALUE = 64
-"""Bytes that a value takes beside its letters."""
+"""The number of bytes of a value without its characters."""
 
 
 class UserMemory:
-    """What is held, by person; `limit` is the limit of each."""
+    """The bytes that sessions hold, by user; `limit` is the limit of each user."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -26,15 +24,15 @@ class UserMemory:
         self._lock = threading.Lock()
 
     def open_session(self, person: str) -> SessionMemory:
-        """Return what one more session of a person enters what it holds in."""
+        """Return the memory of one more session of a user."""
         return SessionMemory(self, person)
 
     def get_held_bytes(self, person: str) -> int:
-        """The bytes that a person's sessions hold."""
+        """Return the bytes that a user's sessions hold."""
         return self._held[person]
 
     def change_held_bytes(self, person: str, size: int) -> bool:
-        """Enter so many bytes more; whether there is room, and nothing is entered where there is none."""
+        """Enter `size` bytes more and return True, or enter nothing and return False if there is no room."""
         with self._lock:
             total = self._held[person] + size
             if size > 0 and total > self._limit:
@@ -46,44 +44,35 @@ class UserMemory:
 
 
 class SessionMemory:
-    """What one session holds, by what it is."""
+    """The bytes that one session holds, by item."""
 
     def __init__(self, memory: UserMemory, person: str) -> None:
-        self._memory, self._person = memory, person
+        self._memory, self.person = memory, person
         self._sizes = dict[Hashable, int]()
         self._closed = False
 
-    def hold_bytes(self, what: Hashable, size: int) -> None:
-        """Enter the size of something, in place of the one that it had. Raises Failed where there is no room."""
-        if not self.try_hold_bytes(what, size):
-            raise StatementError(
-                "53200",
-                f"the sessions of {self._person} use too much memory",
-                "fetch whole answers, close portals and prepared statements, or close sessions",
-            )
-
     def try_hold_bytes(self, what: Hashable, size: int) -> bool:
-        """As `hold_bytes`; whether there was room."""
-        if not self._memory.change_held_bytes(self._person, size - self._sizes.get(what, 0)):
+        """Enter the size of an item, in place of its former size, and return whether there was room."""
+        if not self._memory.change_held_bytes(self.person, size - self._sizes.get(what, 0)):
             return False
         self._sizes[what] = size
-        if self._closed:  # an answer that came after its client had left
+        if self._closed:  # the answer arrived after its client left
             self.close()
         return True
 
     def drop_items(self, *what: Hashable) -> None:
-        """Enter that these are not held any more."""
+        """Enter that these items are no longer held."""
         for each in what:
-            self._memory.change_held_bytes(self._person, -self._sizes.pop(each, 0))
+            self._memory.change_held_bytes(self.person, -self._sizes.pop(each, 0))
 
     def close(self) -> None:
-        """Enter that the session holds nothing any more."""
+        """Enter that the session holds nothing."""
         self._closed = True
         self.drop_items(*self._sizes)
 
 
 def compute_size(rows: Iterable[tuple[Any, ...]]) -> int:
-    """Return about how many bytes rows take in memory.
+    """Return the approximate number of bytes of rows.
 
     >>> compute_size([(1, "abc"), (None, "")])
     259

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.errors import Error
+from dpsql.interfaces.server.protocol.backend import SERVER_VERSION
 from dpsql.interfaces.server.protocol.failure import StatementError
 from dpsql.policy.request.loss import parse_amount
 from dpsql.policy.request.query import QueryOptions
 from dpsql.policy.request.target import parse_confidence, parse_target_error
 from dpsql.sql.parse.dialect import DIALECTS
-
-VERSION = "15.0"
-"""The version of PostgreSQL whose catalogue and protocol are spoken; clients choose their queries by it."""
 
 
 def _parse_short_text(value: str) -> str:
@@ -81,7 +79,7 @@ class _Setting:
 _KNOWN = {
     setting.name.lower(): setting
     for setting in (
-        _Setting("server_version", VERSION, is_reported=True, is_fixed=True),
+        _Setting("server_version", SERVER_VERSION, is_reported=True, is_fixed=True),
         _Setting("server_version_num", "150000", is_fixed=True),
         _Setting("server_encoding", "UTF8", is_reported=True, is_fixed=True),
         _Setting("client_encoding", "UTF8", _parse_encoding, is_reported=True),
@@ -142,7 +140,7 @@ def _parse_amount(value: str, name: str) -> str:
 
 
 def _require_readable(value: str, reader: Callable[[str], object]) -> str:
-    """The text of a number that its reader takes; an empty one stands for none."""
+    """Return the text of a number after `reader` accepted it; an empty text means no number."""
     if value:
         reader(value)
     return value
@@ -156,20 +154,20 @@ class Settings:
         self._values = dict[str, str]()
 
     def set_startup_values(self, stated: Iterable[tuple[str, str]]) -> None:
-        """Takes the settings that a client begins with, which RESET goes back to. Raises Failed as `set_value`."""
+        """Set the values of the startup packet, to which RESET returns. Raises as `set_value`."""
         for name, value in stated:
             self.set_value(name, value)
         self._defaults |= self._values
         self._values.clear()
 
     def get_value(self, name: str) -> str:
-        """A setting's value. Raises Failed where there is no such setting."""
+        """Return a setting's value. Raises StatementError if there is no such setting."""
         known = _get_setting(name)
         key = known.name.lower()
         return self._values.get(key, self._defaults.get(key, known.default))
 
     def set_value(self, name: str, value: str | None) -> None:
-        """Sets a setting, to its default for None. Raises Failed for a value that it does not take."""
+        """Set a setting, to its default for None. Raises StatementError for an invalid value."""
         known = _get_setting(name)
         key = known.name.lower()
         if value is None or value.lower() == "default":
@@ -190,47 +188,51 @@ class Settings:
         raise failed
 
     def assign_value(self, name: str, value: str) -> str:
-        """Sets a setting, and returns its value. Raises Failed as `set_value`."""
+        """Set a setting, and return its value. Raises as `set_value`."""
         self.set_value(name, value)
         return self.get_value(name)
 
     def copy(self) -> Settings:
-        """The same settings, to be changed apart."""
+        """Return a copy of the settings."""
         found = Settings("")
         found._defaults, found._values = self._defaults, self._values.copy()
         return found
 
     def reset_all(self) -> None:
-        """Sets all settings to their defaults."""
+        """Set all settings to their defaults."""
         self._values.clear()
 
     def get_reported(self) -> dict[str, str]:
-        """The settings that clients follow."""
+        """Return the settings that are reported to clients."""
         return {
             setting.name: self.get_value(setting.name) for setting in _KNOWN.values() if setting.is_reported
         }
 
+    def list_changes(self, before: Mapping[str, str]) -> dict[str, str]:
+        """Return the reported settings that have other values than before."""
+        return {name: value for name, value in self.get_reported().items() if before[name] != value}
+
     def list_values(self) -> list[tuple[str, str]]:
-        """Every setting with its value."""
+        """List all settings with their values."""
         return [(setting.name, self.get_value(setting.name)) for setting in _KNOWN.values()]
 
     @property
     def dialect(self) -> str:
-        """The dialect in which queries are read."""
+        """Return the SQL dialect of queries."""
         return self.get_value("dpsql.dialect")
 
     @property
     def timeout(self) -> float | None:
-        """Seconds after which a statement is cancelled; None for no limit."""
+        """Return the seconds after which a statement is cancelled, or None for no limit."""
         return int(self.get_value("statement_timeout")) / 1_000 or None
 
     def list_idle_limits(self, *, in_transaction: bool) -> list[tuple[str, float]]:
-        """The settings that end a session in which nothing is asked, with their seconds; 0 is no limit."""
+        """List the settings that end an idle session, with their seconds; 0 is no limit."""
         name = "idle_in_transaction_session_timeout" if in_transaction else "idle_session_timeout"
         return [(name, int(self.get_value(name)) / 1_000)]
 
     def to_query_options(self) -> QueryOptions:
-        """The terms of a query that states none itself."""
+        """Return the options of queries."""
         options: QueryOptions = {
             "dialect": self.dialect,
             "replay": self.get_value("dpsql.replay") == "on",
@@ -261,7 +263,7 @@ def _get_setting(name: str) -> _Setting:
 
 
 def parse_startup_settings(parameters: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The settings that a startup packet states, those of `to_query_options` among them, as in `-c dpsql.epsilon=0.1`."""
+    """Return the settings that a startup packet states, including those in `options`, such as `-c dpsql.epsilon=0.1`."""
     own = {"user", "database", "options", "replication"}
     found = [
         (name, value)

@@ -1,4 +1,4 @@
-"""What the sockets of all doors have in common: whose they are, TLS, where listening needs it, lines of the log."""
+"""The common parts of all sockets: networks, TLS and when it is required, the process' log."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Log = Callable[..., None]
 
 
 def log_event(event: str, **facts: Any) -> None:
-    """Writes a line of JSON to standard error; no query's text and no value of the data is among the facts."""
+    """Write a line of JSON to standard error; `facts` have no text of a query and no value of the data."""
     at = datetime.now(UTC).isoformat(timespec="milliseconds")
     print(json.dumps({"at": at, "event": event, **facts}), file=sys.stderr, flush=True)
 
 
 def is_local(host: str) -> bool:
-    """Whether a host is this machine alone."""
+    """Return whether a host is only this machine."""
     if host == "localhost":
         return True
     try:
@@ -33,7 +33,7 @@ def is_local(host: str) -> bool:
 
 
 def get_network(peer: str) -> str:
-    """Whose connections are counted together: an IPv4 address, or the 64 bits of an IPv6 address that one host has."""
+    """Return the network whose connections are counted together: an IPv4 address, or the first 64 bits of an IPv6 address."""
     try:
         address = ipaddress.ip_address(peer.partition("%")[0])
     except ValueError:
@@ -45,7 +45,7 @@ def get_network(peer: str) -> str:
 
 
 def load_tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
-    """TLS from version 1.2 on with a certificate. Raises OperationalError where it cannot be read."""
+    """Return a context for TLS 1.2 and later with a certificate. Raises OperationalError if it cannot be read."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     failed = ""
@@ -61,9 +61,9 @@ def load_tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
 
 
 def require_encryption(host: str, *, tls: bool, in_the_clear: bool) -> None:
-    """Raises ProgrammingError (`no_tls`) where passwords, tokens and answers would cross a network unencrypted.
+    """Raise ProgrammingError (`no_tls`) if passwords, tokens and answers would cross a network unencrypted.
 
-    `in_the_clear` says that they may.
+    `in_the_clear` allows it.
     """
     if not is_local(host) and not tls and not in_the_clear:
         raise ProgrammingError(
@@ -75,7 +75,7 @@ def require_encryption(host: str, *, tls: bool, in_the_clear: bool) -> None:
 
 
 def make_port_error(host: str, port: int, error: OSError, option: str) -> OperationalError:
-    """The error of a port that cannot be listened on."""
+    """Return the error for a port that cannot be opened."""
     return OperationalError(
         f"cannot listen on {host}:{port}: {error.strerror}",
         code="no_port",

@@ -1,7 +1,6 @@
 """Errors of dpsql as PostgreSQL's clients know them: SQLSTATE, position, hint and detail.
 
-An error's text is made of the query, the policy and public metadata alone (see `dpsql.errors`), and so is what is said
-here.
+An error's text depends only on the query, the policy and public metadata (see `dpsql.errors`), and so does a failure's.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ _HINTS = {"epsilon_missing": "set one: SET dpsql.epsilon = 0.1, or SET dpsql.tar
 
 
 def to_failure(error: Error, engine_text: str, places: Sequence[int] = ()) -> Failure:
-    """What a client is told of an error about its statement.
+    """Return the failure that reports an error of a statement.
 
-    `engine_text` is what the engine was given of it, in which `places` are those of the letters that the client did not write.
+    `engine_text` is the text that the engine got; `places` are the positions in it of letters that the client did not write.
     """
     state = _BY_CODE.get(error.code) or next(
         (state for kind, state in _BY_CLASS if isinstance(error, kind)), "XX000"
@@ -79,12 +78,12 @@ def to_failure(error: Error, engine_text: str, places: Sequence[int] = ()) -> Fa
 
 
 def _translate_hint(hint: str | None) -> str | None:
-    """A hint that names an argument of Python's calls, as the setting that it is here."""
+    """Return a hint with a session's setting in place of a Python argument."""
     return None if hint is None else hint.replace("leave out dialect", "SET dpsql.dialect = duckdb")
 
 
 def _find_offset(error: Error) -> int | None:
-    """The place of an error in its text, from 0."""
+    """Return the position of an error in its text, from 0."""
     if error.position is None or error.text is None:
         return None
     rows = error.text.splitlines(keepends=True)
@@ -94,7 +93,7 @@ def _find_offset(error: Error) -> int | None:
 
 
 def make_unforeseen_failure() -> Failure:
-    """What a client is told of a failure that should not happen: its own words could quote private values."""
+    """Return the failure for an unforeseen error, without its words, which could quote private values."""
     return Failure(
         "XX000",
         "unexpected failure in dpsql; any charge stands",

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dpsql.interfaces.server.connections import QueryRunner
-from dpsql.interfaces.server.service import Lane, Service
+from dpsql.interfaces.server.limits import Lane
+from dpsql.interfaces.server.service import Service
 from dpsql.interfaces.server.users import User
 
 if TYPE_CHECKING:
@@ -18,22 +19,22 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _INTERRUPT_SECONDS = 0.1
-"""Seconds between interrupts of an engine that has not stopped: it forgets one that comes before the query begins."""
+"""Seconds between interrupts of an engine that has not stopped: it ignores an interrupt before the query begins."""
 
 
-class CancelledBeforeTurn(Exception):  # noqa: N818  (what has happened, for who asked)
+class CancelledBeforeTurn(Exception):  # noqa: N818  (an event, not a failure)
     """A statement was cancelled while it waited for its turn; nothing was charged."""
 
 
 def compute_grid_delay(taken: float, grid: float) -> float:
     """Return the seconds until the next whole multiple of the grid, at which an answer is due.
 
-    Claim: the time of an answer, from the beginning of its turn, depends on private rows through the number of the grid's points
-    that passed alone; where `Limits.statement_seconds` and the writing of an answer fit into one step, it does not depend on them unless the
+    Claim: the time of an answer, from the beginning of its turn, depends on private rows only through the number of grid points
+    that have passed; if `Limits.statement_seconds` and the writing of an answer fit into one step, it does not depend on them unless the
     ledger has a failure.
-    Why: it is a multiple of the grid, which is the owner's and public. A charged statement that has not ended at `statement_seconds` is a
-    failure, whether the engine stops or not (`dpsql.engine.stop_requests`), and one that has ended is written within the same step.
-    A turn lasts to the same point, so that who waits for it learns no more.
+    Why: the time is a multiple of the grid, which the owner sets and which is public. A charged statement that has not ended at
+    `statement_seconds` is a failure, whether the engine stops or not (`dpsql.engine.stop_requests`), and one that has ended is
+    written within the same step. A turn lasts to the same point, so that waiting statements reveal no more.
     Source: Askarov, Zhang, Myers 2010, "Predictive Black-Box Mitigation of Timing Channels" (a fixed schedule).
 
     >>> compute_grid_delay(0.25, 1.0), compute_grid_delay(1.0, 1.0), compute_grid_delay(2.5, 1.0), compute_grid_delay(2.5, 0)
@@ -46,11 +47,11 @@ class Stoppable(Protocol):
     """The runner of a statement: an engine in this or in another process."""
 
     def cancel(self) -> None:
-        """As `Engine.cancel`."""
+        """Cancel the statement for its client; see `Engine.cancel`."""
         ...
 
     def stop(self) -> None:
-        """As `Engine.stop`."""
+        """Stop the statement for the owner; see `Engine.stop`."""
         ...
 
 
@@ -64,11 +65,11 @@ class StatementRunner:
         self._waiting_task: asyncio.Task[Any] | None = None
         self._is_working = False
         self.is_cancelled = self.is_stopped = False
-        """Whether the client has cancelled the statement that runs, or ran last, and whether the owner has stopped it."""
+        """Whether the client cancelled, and the owner stopped, the running or last statement."""
         self.text = ""
-        """The statement that runs, or ran last, as owners are shown it."""
+        """The running or last statement, as it is shown to owners."""
         self.since = datetime.now(UTC)
-        """When it began, or ended."""
+        """When the statement began or ended."""
 
     @property
     def state(self) -> str:
@@ -80,7 +81,7 @@ class StatementRunner:
     ) -> _T:
         """Run `work` in a worker thread of a lane; after `seconds` it is cancelled and awaited.
 
-        Raises NotBegun where it was cancelled before its turn, OperationalError where too many of the user's wait.
+        Raises CancelledBeforeTurn if it was cancelled before its turn, OperationalError if too many statements of the user wait.
         """
         self.is_cancelled, self.is_stopped, self._is_working, self.since = (
             False,
@@ -103,7 +104,7 @@ class StatementRunner:
                 timer.cancel()
 
     async def _run_in_turn(self, work: Callable[[], _T], lane: Lane) -> _T:
-        """What `work` gives, at a point of the grid, after which others have their turn: they wait no longer for one than for another."""
+        """Run `work` in its turn and return its result at a point of the grid, at which the next turn begins."""
         self._waiting_task = asyncio.current_task()
         limits = self._service.limits
         async with self._service.turns.wait_for_turn(
@@ -114,14 +115,14 @@ class StatementRunner:
             try:
                 future = asyncio.get_running_loop().run_in_executor(self._service.threads[lane], work)
                 while not future.done():
-                    # The turn ends when the thread does: what is cancelled is waited for.
+                    # The turn ends with the thread: a cancelled statement is awaited.
                     await asyncio.wait({future}, timeout=_INTERRUPT_SECONDS)
                     if limits.statement_seconds and time.monotonic() - begun >= limits.statement_seconds:
                         self.is_stopped = True
                     self._interrupt_engine()
                 return future.result()
             finally:
-                # What looks at no private rows takes as long whatever they are.
+                # The time of a lookup does not depend on private rows.
                 grid = limits.answer_grid if lane is Lane.query else 0.0
                 await asyncio.sleep(compute_grid_delay(time.monotonic() - begun, grid))
 
@@ -141,7 +142,7 @@ class StatementRunner:
     def cancel_waiting(self) -> None:
         """Cancel a waiting statement of a disconnected client, and let a running one finish.
 
-        It may be charged already. Its answer is stored then, and given to who asks again, free.
+        A running statement may be charged already. Then its answer is stored, and the same query is answered again at no charge.
         """
         if self._waiting_task is not None:
             self.cancel()
@@ -177,5 +178,5 @@ class StatementRunner:
         try:
             return work()
         finally:
-            with self._lock:  # from here on an interrupt would be of another's statement
+            with self._lock:  # a later interrupt would hit another user's statement
                 self._engine = None

@@ -20,6 +20,8 @@ _CONTROL = {
     "rollback": "rollback",
     "abort": "rollback",
 }
+MOST_CHARACTERS = 100_000
+"""The largest number of characters of a text; a list of ten thousand numbers has fewer."""
 MOST_PARAMETERS = 1_000
 MOST_STATEMENTS = 1_000
 """Statements of one text."""
@@ -27,7 +29,7 @@ MOST_STATEMENTS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement of a text: where it starts, how many parameters it has, and its first words, in lower case but for names in quotation marks."""
+    """One statement of a text: its start, the number of its parameters, and its first words, in lower case unless quoted."""
 
     text: str
     start: int = 0
@@ -41,7 +43,7 @@ class Statement:
 
     @property
     def command(self) -> str | None:
-        """What it does to the transaction: begin, commit, rollback, rollback to, savepoint, release; None for other statements.
+        """Return the transaction command: begin, commit, rollback, rollback to, savepoint or release; None for other statements.
 
         >>> [Statement.from_text(text).command for text in ("Start Transaction READ ONLY", "ROLLBACK TO a", "SELECT 1")]
         ['begin', 'rollback to', None]
@@ -59,7 +61,7 @@ class Statement:
 
     @property
     def is_explain(self) -> bool:
-        """Whether it asks for a plan."""
+        """Return whether the statement is EXPLAIN."""
         return self.words[:1] == ("explain",)
 
 
@@ -88,7 +90,7 @@ def count_parameters(text: str) -> int:
 def to_named_parameters(text: str) -> tuple[str, list[int]]:
     """Return the statement with `:p1` for `$1`, and the places of the letters p in the new text.
 
-    A cast to text or to an array right after a parameter is blanked out: the parameter's value has its type already.
+    A cast to text or to an array directly after a parameter is replaced by spaces, since the parameter's value has its type.
 
     >>> to_named_parameters("SELECT $1, '$1', $12::VARCHAR")
     ("SELECT :p1, '$1', :p12         ", [8, 19])

@@ -1,8 +1,8 @@
-"""Tokens: what a program sends in place of a password, `dpsql_<id>_<secret>`.
+"""Access tokens, which programs send in place of a password: `dpsql_<id>_<secret>`.
 
-Claim: who reads the store learns no token, and who guesses one succeeds with probability 2^-256 a guess.
-Why: the secret is 256 random bits, of which the store has the SHA-256 digest alone. A slow hash guards secrets that people
-choose; these are none. The id is public: it finds the row, so that digests are compared in constant time, one with one.
+Claim: the store reveals no token, and a guess succeeds with probability 2^-256.
+Why: the secret is 256 random bits, of which the store has only the SHA-256 digest. A slow hash is needed only for secrets that
+people choose. The id is public: it finds the row, so that one digest is compared with one digest, in constant time.
 Source: RFC 6750 (bearer tokens); NIST SP 800-63B, section 5.1.2 (look-up secrets of 112 bits and more).
 """
 
@@ -17,12 +17,12 @@ from datetime import datetime
 
 _TEXT = re.compile(r"dpsql_([0-9a-f]{16})_([0-9a-f]{64})")
 MOST_CHARACTERS = 100
-"""Characters of what may be a token; more are not looked at."""
+"""The largest number of characters of a token; a longer text is not parsed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token as its user's list has it. `label` is what its maker calls it."""
+    """A token as it is listed to its user; `label` is chosen by its creator."""
 
     id: str
     user: str
@@ -40,12 +40,12 @@ class TokenSecret:
 
     @classmethod
     def generate(cls) -> TokenSecret:
-        """A token that nobody has seen."""
+        """Return a new token."""
         return cls(secrets.token_hex(8), secrets.token_hex(32))
 
     @classmethod
     def from_text(cls, text: str) -> TokenSecret | None:
-        """What a client sends, None for what is no token.
+        """Return the token of a text, or None if it is not a token.
 
         >>> TokenSecret.from_text("dpsql_" + "0" * 16 + "_" + "f" * 64)
         TokenSecret(id='0000000000000000')
@@ -56,13 +56,13 @@ class TokenSecret:
         return None if match is None else cls(match[1], match[2])
 
     def to_text(self) -> str:
-        """The token itself, for its user's eyes."""
+        """Return the token as text, which only its user may see."""
         return f"dpsql_{self.id}_{self._secret}"
 
     def compute_digest(self) -> str:
-        """The digest that the store has."""
+        """Return the digest that the store keeps."""
         return hashlib.sha256(self._secret.encode("ascii")).hexdigest()
 
     def matches_digest(self, digest: str) -> bool:
-        """Whether this is the token of a digest, compared in constant time."""
+        """Return whether this is the token of a digest, compared in constant time."""
         return hmac.compare_digest(self.compute_digest(), digest)

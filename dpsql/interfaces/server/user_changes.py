@@ -12,15 +12,15 @@ from dpsql.interfaces.server.service import Service
 from dpsql.interfaces.server.sockets import Log
 
 POLL_SECONDS = 5.0
-"""Seconds after which the store is looked at again."""
+"""Seconds between two polls of the store."""
 
 
 class UserChangeWatcher:
-    """Notes the changes of users from `start` to `stop`, as a door of its own that nobody goes through, and ends former logins.
+    """A task from `start` to `stop` that records changes of users and ends outdated logins.
 
-    Claim: a user who was removed, or whose password or role is another, has no session that lasts `every` seconds longer, but for
-    what its statement takes to end.
-    Why: each look at the store compares all sessions with it, whatever was noted of changes.
+    Claim: a session ends within `every` seconds after its user was removed, or the user's password or role changed, or with its
+    running statement.
+    Why: each poll compares all sessions with the store, whether or not a change was recorded.
     """
 
     def __init__(self, service: Service, log: Log, every: float = POLL_SECONDS) -> None:
@@ -44,7 +44,7 @@ class UserChangeWatcher:
         while True:
             await asyncio.sleep(self._every)
             await loop.run_in_executor(None, self._note_changes)
-            with suppress(sa.exc.SQLAlchemyError):  # which the next look finds, too, or not any more
+            with suppress(sa.exc.SQLAlchemyError):  # the next poll tries again
                 await self._service.disconnect_outdated_logins()
 
     def _note_changes(self) -> None:

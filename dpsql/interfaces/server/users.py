@@ -118,7 +118,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class UserChange:
-    """What was done to a user: `detail` is a role or the id of a token. `by` is the login of who did it, as the system has it."""
+    """A change of a user: `detail` is a role or the id of a token, `by` is the operating system's login of who made it."""
 
     number: int
     at: str
@@ -129,9 +129,9 @@ class UserChange:
 
 
 class UserStore:
-    """The users in a database: a path means an SQLite file, which its owner alone may read.
+    """The users in a database: a path means an SQLite file, which only its owner may read.
 
-    Each change is kept beside them, until the audit log of a server has it.
+    Each change is stored beside them until the audit log of a server has it.
     """
 
     def __init__(self, engine: sa.Engine) -> None:
@@ -182,7 +182,7 @@ class UserStore:
         return store
 
     def get_server_secret(self) -> bytes:
-        """The server's own secret, from which what passes for verifiers of unknown users is derived."""
+        """Return the server's secret, from which the made-up verifiers of unknown users are derived."""
         found = self._find_server_secret()
         if found is None:
             with self._engine.begin() as connection:
@@ -226,7 +226,7 @@ class UserStore:
     def set_subject(self, name: str, subject: str | None) -> None:
         """Set a user's subject at the OpenID Connect issuer; None removes it.
 
-        Raises ProgrammingError where there is no such user (`no_user`), or another one of that subject (`subject_exists`).
+        Raises ProgrammingError if there is no such user (`no_user`), or another one has that subject (`subject_exists`).
         """
         if subject is not None and not (0 < len(subject) <= MOST_SUBJECT and subject.isprintable()):
             raise DataError(f"a subject must have 1 to {MOST_SUBJECT} printable characters", code="subject")
@@ -250,7 +250,7 @@ class UserStore:
             )
 
     def find_by_subject(self, subject: str) -> tuple[User, Verifier] | None:
-        """As `find_user`, of the user whom the issuer of logins calls so."""
+        """Return the user of a subject at the issuer with the password verifier, or None."""
         with self._engine.connect() as connection:
             name = connection.execute(
                 sa.select(_SUBJECTS.c.user_name).where(_SUBJECTS.c.subject == subject)
@@ -258,9 +258,9 @@ class UserStore:
         return None if name is None else self.find_user(str(name))
 
     def require_issuer(self, issuer: str) -> None:
-        """Holds the store's subjects to be of one issuer: another one's may have the same.
+        """Require that the store's subjects are this issuer's, since two issuers may have the same subjects.
 
-        Raises ProgrammingError (`issuer`) where they are another's; without any, they are this one's from now on.
+        Raises ProgrammingError (`issuer`) if they are another issuer's; a store without an issuer gets this one.
         """
         with self._engine.begin() as connection:
             any_subject = connection.execute(sa.select(_SUBJECTS.c.subject).limit(1)).scalar()
@@ -312,7 +312,7 @@ class UserStore:
     def add_token(self, name: str, label: str, days: int, *, now: datetime | None = None) -> TokenSecret:
         """Create a token of a user that expires after `days` days. Raises ProgrammingError for an unknown user.
 
-        Its secret is nowhere but in what is returned.
+        Its secret is only in the returned value.
         """
         if not 1 <= days <= MOST_DAYS:
             raise DataError(f"a token must be valid for 1 to {MOST_DAYS:,} days", code="token_days")
@@ -400,7 +400,7 @@ class UserStore:
 
 
 def _record_change(connection: sa.Connection, what: str, name: str, detail: str = "") -> None:
-    """Keeps a change with what it changes, in one transaction."""
+    """Store a change in the transaction that makes it."""
     row = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "by_whom": get_user_name()[:MOST_CHARACTERS],

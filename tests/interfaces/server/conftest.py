@@ -19,9 +19,10 @@ import pytest
 
 from dpsql.interfaces.server.audit import ServerAudit
 from dpsql.interfaces.server.http.door import HttpServer
+from dpsql.interfaces.server.limits import Limits
 from dpsql.interfaces.server.listener import PgServer
 from dpsql.interfaces.server.pg_catalog import PgCatalog
-from dpsql.interfaces.server.service import Limits, Service
+from dpsql.interfaces.server.service import Service
 from dpsql.interfaces.server.users import Role, UserStore
 from dpsql.ledger.audit_log import AuditEvent, AuditLog, iterate_events
 from dpsql.policy import load

@@ -24,7 +24,7 @@ print(json.dumps([sorted(map(list, counted)), sorted(map(list, task.execute({}))
 
 
 @pytest.mark.deep
-def test_a_hook_and_an_operator_ask(served: Served, tmp_path: Path) -> None:
+def test_an_airflow_hook_and_an_operator_run_queries(served: Served, tmp_path: Path) -> None:
     """Each question is charged once: the default of the driver, to open a transaction, changes nothing."""
     python = os.environ.get("DPSQL_AIRFLOW")
     if python is None:

@@ -1,4 +1,4 @@
-"""What analysts may try over the wire: races for the last ε, asking again, other doors, slow and many connections."""
+"""Attacks over the PostgreSQL protocol: races for the last ε, repeated queries, other users' keys, slow and many connections."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ import pytest
 import dpsql
 from dpsql.engine.stop_requests import StopRequests
 from dpsql.errors import Error, OperationalError, ProgrammingError
+from dpsql.interfaces.server.limits import Limits
 from dpsql.interfaces.server.listener import PgServer
-from dpsql.interfaces.server.service import Limits
 from dpsql.interfaces.server.sockets import get_network, is_local, load_tls_context
 from dpsql.interfaces.server.users import UserStore
 from dpsql.ledger.reader import LedgerReader
@@ -42,7 +42,7 @@ START = startup(struct.pack("!i", 196608) + b"user\0ana\0\0")
 
 
 def charges(ledger: Path, table: str = "visits", account: str = "") -> list[Fraction]:
-    """What the ledger holds, each read anew from its file."""
+    """Return the charges in the ledger, read anew from its file."""
     with contextlib.closing(LedgerReader.open(str(ledger), None)) as history:
         history.verify(None)
         entries = history.list_last_entries(1_000, kind="charge")
@@ -54,7 +54,7 @@ def charges(ledger: Path, table: str = "visits", account: str = "") -> list[Frac
 
 
 def asking(served: Served, user: str, number: int, epsilon: str = "0.1") -> str | None:
-    """Asks a question that nobody has asked, in a connection of its own: the SQLSTATE, None for an answer."""
+    """Run a new query in its own connection; return the SQLSTATE of its error, or None for an answer."""
     with psycopg.connect(served.dsn(user), autocommit=True) as connection:
         connection.execute(f"SET dpsql.epsilon = {epsilon}")
         try:
@@ -74,7 +74,7 @@ def test_twenty_connections_race_for_the_last_epsilon(tmp_path: Path, serve: Ser
 
 
 def test_two_users_share_a_table_s_budget(tmp_path: Path, serve: Serve) -> None:
-    """Each has 1, the table 1.5: together they get 1.5, and each keeps to an own account."""
+    """Each has ε 1, the table 1.5: together they spend 1.5, and each has an account of its own."""
     with serve(tmp_path, policy=PURE, limits=Limits(logins=50)) as served, ThreadPoolExecutor(20) as pool:
         asked = [("ana" if number % 2 else "bob", number) for number in range(1, 21)]
         told = list(pool.map(lambda one: asking(served, *one), asked))
@@ -84,8 +84,8 @@ def test_two_users_share_a_table_s_budget(tmp_path: Path, serve: Serve) -> None:
         assert sum(charges(served.ledger, account=user)) <= 1
 
 
-def test_who_leaves_between_charge_and_answer_asks_again_free(served: Served) -> None:
-    """The answer was lost with the connection, not with the money; and it is the same answer."""
+def test_a_client_that_left_after_the_charge_gets_the_answer_free(served: Served) -> None:
+    """The answer was lost with the connection, but it is stored: the same query returns it at no charge."""
     question = "SELECT COUNT(*) AS n, SUM(cost) AS s FROM visits"
     raw = psycopg.connect(served.dsn(), autocommit=True)
     raw.execute("SET dpsql.epsilon = 0.5")
@@ -110,10 +110,8 @@ def test_who_leaves_between_charge_and_answer_asks_again_free(served: Served) ->
     assert charges(served.ledger) == spent
 
 
-def test_what_a_client_is_told_of_errors_is_the_same_whatever_the_data_holds(
-    tmp_path: Path, serve: Serve
-) -> None:
-    """All fields of each refusal, over two databases of different values, at both doors."""
+def test_errors_are_the_same_on_neighboring_data(tmp_path: Path, serve: Serve) -> None:
+    """All fields of each error are compared, over two databases of different values, in both protocols."""
     import clinic
     import duckdb
 
@@ -155,7 +153,7 @@ def test_what_a_client_is_told_of_errors_is_the_same_whatever_the_data_holds(
 
 
 def until(found: Callable[[], bool]) -> None:
-    """Waits until something is so."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + 30
     while not found():
         assert time.monotonic() < deadline
@@ -167,7 +165,7 @@ def opened(served: Served) -> socket.socket:
 
 
 def read_all(client: socket.socket) -> bytes:
-    """What the server says up to the end of the connection."""
+    """Return the server's bytes up to the end of the connection."""
     parts = []
     with contextlib.suppress(ConnectionError):
         while part := client.recv(65_536):
@@ -175,7 +173,7 @@ def read_all(client: socket.socket) -> bytes:
     return b"".join(parts)
 
 
-def test_connections_beyond_the_limit_are_refused_politely(tmp_path: Path, serve: Serve) -> None:
+def test_connections_beyond_the_limit_are_refused_with_an_error(tmp_path: Path, serve: Serve) -> None:
     with serve(tmp_path, limits=Limits(connections=2)) as served:
         held = [psycopg.connect(served.dsn(user)) for user in ("ana", "bob")]
         with pytest.raises(psycopg.OperationalError, match="too many clients"):
@@ -187,7 +185,7 @@ def test_connections_beyond_the_limit_are_refused_politely(tmp_path: Path, serve
         held[1].close()
 
 
-def test_a_login_that_does_not_come_is_not_waited_for(tmp_path: Path, serve: Serve) -> None:
+def test_a_login_that_is_not_sent_in_time_ends_the_connection(tmp_path: Path, serve: Serve) -> None:
     with serve(tmp_path, limits=Limits(login_seconds=0.5)) as served:
         silent, half, bad = opened(served), opened(served), opened(served)
         half.sendall(START[:10])
@@ -216,7 +214,7 @@ def test_failing_or_silent_logins_from_one_address_leave_room_for_others(
             each.close()
 
 
-def test_whose_connections_are_counted_together() -> None:
+def test_connections_are_counted_by_ipv4_address_or_ipv6_network() -> None:
     assert get_network("192.0.2.1") == get_network("::ffff:192.0.2.1") == "192.0.2.1"
     assert get_network("2001:db8::1") == get_network("2001:db8::ffff%eth0") != get_network("2001:db8:0:1::1")
     assert get_network("") == ""
@@ -228,7 +226,7 @@ def from_address(served: Served, address: str, port: int = 0) -> socket.socket:
     )
 
 
-def test_a_client_that_does_not_read_is_dropped_and_holds_up_nobody(tmp_path: Path, serve: Serve) -> None:
+def test_a_client_that_does_not_read_is_dropped_and_delays_nobody(tmp_path: Path, serve: Serve) -> None:
     with serve(tmp_path, limits=Limits(write_seconds=0.5)) as served:
         slow = psycopg.connect(served.dsn(), autocommit=True)
         file = socket.socket(fileno=os.dup(slow.pgconn.socket))
@@ -244,7 +242,9 @@ def test_a_client_that_does_not_read_is_dropped_and_holds_up_nobody(tmp_path: Pa
         slow.close()
 
 
-def test_a_crowd_of_one_analyst_is_bounded_and_others_are_answered(tmp_path: Path, serve: Serve) -> None:
+def test_many_statements_of_one_analyst_are_refused_and_others_are_answered(
+    tmp_path: Path, serve: Serve
+) -> None:
     """With room for one statement at a time and one that waits, the rest of a crowd is refused, uncharged."""
     limits = Limits(workers=2, running_per_user=1, waiting_per_user=1, logins=50)
     with serve(tmp_path, limits=limits) as served, ThreadPoolExecutor(13) as pool:
@@ -268,8 +268,8 @@ def test_failed_logins_are_slowed_and_logged_alike_for_all_names(tmp_path: Path,
     assert PASSWORD not in str(served.logged)
 
 
-def test_a_statement_of_the_session_is_short(shared: Served) -> None:
-    """It is read in the thread that serves all sockets, where a pattern over megabytes would hold up everybody."""
+def test_a_long_utility_statement_is_refused(shared: Served) -> None:
+    """It is parsed in the event loop, where a pattern over megabytes would delay all connections."""
     with psycopg.connect(shared.dsn(), autocommit=True) as connection:
         for text in ("SET application_name = x{}y", "SHOW {}TimeZone", "RESET{} ALL"):
             with pytest.raises(psycopg.Error) as refused:
@@ -327,8 +327,8 @@ class Stuck:
 
 
 @pytest.mark.parametrize("how", ["cancel", "leave", "timeout"])
-def test_a_query_that_runs_is_cancelled_and_holds_up_no_login(served: Served, how: str) -> None:
-    """By a request or after statement_timeout; meanwhile others log in and ask. Who leaves cancels nothing: see above."""
+def test_a_running_query_is_cancelled_and_delays_no_login(served: Served, how: str) -> None:
+    """By a cancel request or after statement_timeout; meanwhile others log in and run queries. A lost connection cancels nothing."""
     begun = threading.Event()
     plain = served.service.connections._opener
     stuck = Stuck(plain("ana"), begun)
@@ -356,7 +356,7 @@ def test_a_query_that_runs_is_cancelled_and_holds_up_no_login(served: Served, ho
     connection.close()
 
 
-def test_beyond_this_machine_there_is_no_door_without_tls(served: Served) -> None:
+def test_a_server_on_a_network_requires_tls(served: Served) -> None:
     async def start(**options: Any) -> None:
         await PgServer(served.service).start("0.0.0.0", 0, **options)
 
@@ -382,7 +382,7 @@ def certificate(folder: Path) -> ssl.SSLContext:
     return load_tls_context(pem, key)
 
 
-def test_tls_is_used_and_cannot_be_left_out(tmp_path: Path, serve: Serve) -> None:
+def test_required_tls_cannot_be_skipped_or_mixed_with_plain_bytes(tmp_path: Path, serve: Serve) -> None:
     context = certificate(tmp_path)
     with serve(tmp_path, tls=context, encrypted=True) as served:
         trusted = {"sslmode": "verify-full", "sslrootcert": str(tmp_path / "server.pem")}
@@ -442,9 +442,10 @@ def test_sigkill_at_any_moment_keeps_all_charges(
     ended(first, signal.SIGKILL)
     for thread in threads:
         thread.join(60)
+    second, port, _ = started(tmp_path)
+    # Engine processes outlive the killed server by their running calls, whose charges count too.
     kept = charges(tmp_path / "clinic.ledger")
     assert 0 < len(seen) <= len(kept) <= len(seen) + 4
-    second, port, _ = started(tmp_path)
     with psycopg.connect(address(port), autocommit=True) as connection:
         connection.execute("SET dpsql.epsilon = 0.01")
         assert {number: count(connection, number) for number in seen} == seen
@@ -462,7 +463,7 @@ def count(connection: psycopg.Connection[Any], number: int) -> int:
 
 
 def ended(process: subprocess.Popen[str], how: signal.Signals) -> int:
-    """Stops a server; its exit code."""
+    """Stop a server, and return its exit code."""
     process.send_signal(how)
     assert process.stdout is not None
     process.stdout.close()
@@ -474,7 +475,7 @@ def address(port: int) -> str:
 
 
 def started(folder: Path, *options: str) -> tuple[subprocess.Popen[str], int, int]:
-    """`dpsql serve` in a process of its own, and its ports."""
+    """Start `dpsql serve` in its own process, and return it with its ports."""
     command = [
         sys.executable, "-m", "dpsql", "serve", "clinic.yaml", "--database", "clinic.duckdb", "--users", "clinic.users",
         "--host", "127.0.0.1", "--port", "0", "--http-port", "0", *options,
@@ -493,8 +494,8 @@ def started(folder: Path, *options: str) -> tuple[subprocess.Popen[str], int, in
     pytest.fail("the server did not start")
 
 
-def test_a_server_keeps_no_tables_of_a_session(shared: Served) -> None:
-    """Its connections answer one session after another: CREATE is refused at both doors, and charges nothing."""
+def test_session_tables_are_refused_on_a_server(shared: Served) -> None:
+    """Its connections answer one session after another, so CREATE is refused in both protocols, uncharged."""
     before = charges(shared.ledger)
     sql = "CREATE SYNTHETIC TABLE s AS SELECT plan FROM visits WITH (epsilon = 0.1)"
     with psycopg.connect(shared.dsn(), autocommit=True) as connection:

@@ -1,4 +1,4 @@
-"""The audit log of a server: who logged in, asked and changed what, durable before it takes effect, and nothing secret."""
+"""The audit log of a server: logins, queries and changes are durable before they take effect, and no secret is recorded."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def log_in(served: Served, user: str = "ana", password: str = PASSWORD) -> psyco
 
 @contextmanager
 def unwritable(served: Served) -> Iterator[None]:
-    """A time in which the log's file is not where it was."""
+    """Move the log's file away for a while."""
     file, aside = served.folder / "clinic.audit", served.folder / "aside"
     file.rename(aside)
     try:
@@ -51,7 +51,7 @@ def unwritable(served: Served) -> Iterator[None]:
         aside.rename(file)
 
 
-def test_what_the_doors_note_and_what_they_keep_to_themselves(
+def test_the_log_records_logins_and_queries_without_texts_or_unknown_names(
     served: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:
     secret = "hunter2-hunter2"
@@ -123,7 +123,7 @@ def test_what_the_doors_note_and_what_they_keep_to_themselves(
     assert "event 5 of the audit log is missing" in capsys.readouterr().err
 
 
-def test_without_the_log_nobody_logs_in_and_nothing_is_charged(served: Served) -> None:
+def test_logins_and_charges_fail_if_the_log_cannot_be_written(served: Served) -> None:
     token, before = served.token(), names(served)
     with log_in(served) as session:
         with unwritable(served):
@@ -143,7 +143,7 @@ def test_without_the_log_nobody_logs_in_and_nothing_is_charged(served: Served) -
     assert names(served)[len(before) :] == ["login", "asked", "answered"]
 
 
-def test_an_answer_whose_outcome_cannot_be_noted_is_withheld_and_free_later(
+def test_an_answer_is_withheld_if_its_outcome_cannot_be_recorded(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = served.service.audit._log
@@ -174,9 +174,7 @@ def test_an_answer_whose_outcome_cannot_be_noted_is_withheld_and_free_later(
         assert served.spent() == more
 
 
-def test_a_reload_is_noted_with_its_policy_and_does_not_happen_without_the_log(
-    tmp_path: Path, serve: Serve
-) -> None:
+def test_a_reload_is_recorded_and_fails_if_the_log_cannot_be_written(tmp_path: Path, serve: Serve) -> None:
     # A reload closes the catalogue of its policy, which other tests share.
     with serve(tmp_path, policy={**POLICY, "privacy_unit": "outpatient"}) as served:
 
@@ -228,8 +226,8 @@ def test_a_flood_of_failed_logins_is_counted() -> None:
     assert "unlisted" not in noted[101]
 
 
-def test_what_fails_after_a_charge_is_noted_as_charged() -> None:
-    """Whatever the error itself says: an answer that is lost on its way is paid for."""
+def test_a_failure_after_a_charge_is_recorded_as_charged() -> None:
+    """An answer that is lost on its way is charged, whatever the error says."""
     noted = list[dict[str, Any]]()
 
     class Kept(ServerAudit):
@@ -254,8 +252,8 @@ def test_what_fails_after_a_charge_is_noted_as_charged() -> None:
     ]
 
 
-def test_what_is_done_to_users_is_noted(tmp_path: Path, serve: Serve) -> None:
-    """Before the start, meanwhile and at the end, each once; no password, token or subject is in it."""
+def test_changes_of_users_are_recorded(tmp_path: Path, serve: Serve) -> None:
+    """Changes before the start, while the server runs and at its end are recorded once, without passwords, tokens or subjects."""
     _, store = prepared(tmp_path)
     password, subject = "a password of dan", "the subject of dan"
     store.add_user("dan", Role.analyst, password)
@@ -287,8 +285,10 @@ def test_what_is_done_to_users_is_noted(tmp_path: Path, serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("change", ["removed", "password", "role"])
-def test_sessions_end_with_the_login_that_began_them(tmp_path: Path, serve: Serve, change: str) -> None:
-    """Without a reload. A user who was removed, or whose password was stolen and changed, went on asking until the server's end."""
+def test_sessions_end_when_their_user_password_or_role_changes(
+    tmp_path: Path, serve: Serve, change: str
+) -> None:
+    """No reload is needed. A removed user, or a thief of a password that was changed, kept the session until the server's end."""
     with (
         serve(tmp_path) as served,
         closing(psycopg.connect(served.dsn("ana"), autocommit=True)) as session,

@@ -1,4 +1,4 @@
-"""Catalogue queries are answered from the policy alone; what the twin does not have is refused."""
+"""Catalog queries are answered only from the policy; what the emulator lacks is refused."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def emptied() -> Iterator[PgCatalog]:
     made.close()
 
 
-def test_who_asks_slow_queries_holds_up_no_others() -> None:
-    """While one twin is busy, another answers; there are no more than are asked for."""
+def test_slow_catalog_queries_delay_no_other_user() -> None:
+    """While one emulator is busy, another answers; there are at most as many as the limit."""
     made = catalogue_of(clinic.database(), most=2)
     with ThreadPoolExecutor(2) as pool, made._acquire_emulator() as busy:
         assert pool.submit(asked, made, "SELECT 1").result(60) == [(1,)]
@@ -77,17 +77,15 @@ def asked(catalogue: PgCatalog, text: str, values: list[Any] | None = None) -> l
 
 
 @pytest.mark.parametrize(("text", "values"), list(recorded()))
-def test_what_clients_send_to_look_around_is_answered(
-    catalogue: PgCatalog, text: str, values: list[Any]
-) -> None:
+def test_catalog_queries_of_clients_are_answered(catalogue: PgCatalog, text: str, values: list[Any]) -> None:
     asked(catalogue, text, values)
 
 
-def test_all_recorded_queries_are_read() -> None:
+def test_all_recorded_catalog_queries_are_parsed() -> None:
     assert len(list(recorded())) == RECORDED.read_text(encoding="utf-8").count(";\n")
 
 
-def test_the_policy_s_tables_and_columns_are_shown_and_no_others(catalogue: PgCatalog) -> None:
+def test_the_catalog_has_only_the_tables_and_columns_of_the_policy(catalogue: PgCatalog) -> None:
     """Not the table that the policy does not declare, nor the column of ids."""
     shown = asked(catalogue, "SELECT table_name, column_name, data_type FROM information_schema.columns")
     assert sorted(shown) == [
@@ -125,7 +123,7 @@ def test_tables_are_shown_in_their_schemas() -> None:
 
 
 @pytest.mark.parametrize(("text", "values"), list(recorded()))
-def test_the_answers_do_not_depend_on_the_data(
+def test_catalog_answers_do_not_depend_on_the_data(
     catalogue: PgCatalog, emptied: PgCatalog, text: str, values: list[Any]
 ) -> None:
     """A database without a row, or with other values, is described alike."""
@@ -154,7 +152,9 @@ def test_the_answers_do_not_depend_on_the_data(
         ("SELECT count(*) FROM generate_series(3, 2)", [(0,)]),
     ],
 )
-def test_what_sessions_are_told_of_themselves(catalogue: PgCatalog, text: str, rows: list[Any]) -> None:
+def test_functions_of_the_session_return_its_user_and_settings(
+    catalogue: PgCatalog, text: str, rows: list[Any]
+) -> None:
     assert asked(catalogue, text) == rows
 
 
@@ -186,7 +186,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_nothing_else_is_reached_through_a_catalogue_query(catalogue: PgCatalog, text: str) -> None:
+def test_catalog_queries_reach_no_files_settings_or_private_tables(catalogue: PgCatalog, text: str) -> None:
     query = catalogue.match_query(text)
     if query is not None:
         with pytest.raises(QueryRejected) as refused:
@@ -212,11 +212,11 @@ def test_nothing_else_is_reached_through_a_catalogue_query(catalogue: PgCatalog,
         "(((",
     ],
 )
-def test_what_is_no_catalogue_query_goes_to_the_engine(catalogue: PgCatalog, text: str) -> None:
+def test_other_queries_are_left_to_the_engine(catalogue: PgCatalog, text: str) -> None:
     assert catalogue.match_query(text) is None
 
 
-def test_the_policy_s_tables_go_before_the_catalogue_s() -> None:
+def test_a_policy_table_hides_a_catalog_table_of_its_name() -> None:
     assert parse_catalogue_query("SELECT * FROM pg_class", {"pg_class"}) is None
     assert parse_catalogue_query("SELECT * FROM pg_type", {"pg_class"}) is not None
 
@@ -231,12 +231,12 @@ def test_the_policy_s_tables_go_before_the_catalogue_s() -> None:
         ("SELECT length(concat(a, a)) FROM (SELECT '" + "x" * 9_000 + "' AS a) AS x", 10_000),
     ],
 )
-def test_lists_and_texts_that_a_query_makes_are_short(catalogue: PgCatalog, text: str, most: int) -> None:
+def test_lists_and_texts_of_a_catalog_query_are_bounded(catalogue: PgCatalog, text: str, most: int) -> None:
     """The engine's limit of memory does not hold for them: a few characters could ask for all that there is."""
     assert asked(catalogue, text) == [(most,)]
 
 
-def test_a_query_that_never_ends_is_stopped() -> None:
+def test_a_catalog_query_is_stopped_at_its_time_limit() -> None:
     catalogue = catalogue_of(clinic.database())
     catalogue._seconds = 0.3
     crossed = ", ".join(f"pg_attribute a{n}, pg_class b{n}" for n in range(4))
@@ -250,7 +250,7 @@ def test_a_query_that_never_ends_is_stopped() -> None:
     catalogue.close()
 
 
-def test_the_twin_is_locked_as_the_data_s_engine_is(catalogue: PgCatalog) -> None:
+def test_the_emulator_has_the_locked_settings_of_the_engine(catalogue: PgCatalog) -> None:
     """Behind the list of functions stands a second wall."""
     for text in (
         "SELECT * FROM read_text('/etc/hostname')",
@@ -262,7 +262,7 @@ def test_the_twin_is_locked_as_the_data_s_engine_is(catalogue: PgCatalog) -> Non
             twin._connection.execute(text)
 
 
-def test_every_function_of_the_twin_can_be_called(catalogue: PgCatalog) -> None:
+def test_every_function_of_the_emulator_can_be_called(catalogue: PgCatalog) -> None:
     for name, meanings in MACROS.items():
         for meaning in meanings:
             count = len([part for part in meaning.partition(" := ")[0].split(",") if part.strip()])
@@ -311,7 +311,7 @@ def test_every_function_of_the_twin_can_be_called(catalogue: PgCatalog) -> None:
         ("SELECT (", {}),
     ],
 )
-def test_parameters_have_the_types_of_what_they_stand_beside(
+def test_parameter_types_are_inferred_from_their_context(
     text: str, types: dict[int, Type | ListType]
 ) -> None:
     columns = {"age": Type.INTEGER, "name": Type.VARCHAR, "day": Type.DATE}
@@ -327,25 +327,27 @@ def test_parameters_have_the_types_of_what_they_stand_beside(
         ("{v,m}", []),
     ],
 )
-def test_an_array_as_postgresql_writes_one(catalogue: PgCatalog, text: str, found: list[str]) -> None:
+def test_an_array_literal_is_read_as_postgresql_reads_it(
+    catalogue: PgCatalog, text: str, found: list[str]
+) -> None:
     query = "SELECT relname FROM pg_class WHERE relkind = ANY($1) AND relnamespace = 2200 ORDER BY 1"
     assert [name for (name,) in asked(catalogue, query, [text])] == found
     written = query.replace("$1", f"'{text}'")
     assert [name for (name,) in asked(catalogue, written)] == found
 
 
-def test_an_array_that_was_bound_is_the_same(catalogue: PgCatalog) -> None:
+def test_a_bound_array_equals_its_literal(catalogue: PgCatalog) -> None:
     query = "SELECT relname FROM pg_class WHERE relkind = ANY($1) AND relnamespace = 2200 ORDER BY 1"
     assert asked(catalogue, query, [("r", "v")]) == [("visits",), ("wards",)]
 
 
 @pytest.mark.parametrize("text", ["r", "{r", "{r}}", "{{r}}", "{r,}", "{,r}", '{"r}', "{r} OR 1=1", ""])
-def test_what_is_no_plain_array_is_refused(catalogue: PgCatalog, text: str) -> None:
+def test_other_array_texts_are_refused(catalogue: PgCatalog, text: str) -> None:
     with pytest.raises(QueryRejected, match="plain list of names"):
         asked(catalogue, "SELECT relname FROM pg_class WHERE relkind = ANY($1)", [text])
 
 
-def test_replacements_cannot_grow_without_end(catalogue: PgCatalog) -> None:
+def test_rewritten_queries_have_a_bounded_size(catalogue: PgCatalog) -> None:
     """REPLACE of each letter by many, in itself again and again, would fill the server's memory."""
     grown = "relname"
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""`dpsql serve --check`: what is wrong is said, thing by thing, before anybody is let in."""
+"""`dpsql serve --check` reports each problem before the server starts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def checked(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, d
     return int(ended.value.code or 0), {name: said for name, _, said in lines}
 
 
-def test_a_server_that_would_start_is_said_to(
+def test_check_reports_that_a_server_would_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And nothing is made: no ledger, and no port is taken. Then each thing is wrong in its turn."""
@@ -108,7 +108,7 @@ def test_a_policy_with_the_sources_of_its_tables_needs_no_database(
 
 
 @pytest.mark.parametrize("place", ["policy", "frames", "database"])
-def test_no_path_has_nul_in_it(place: str) -> None:
+def test_a_path_with_nul_is_refused(place: str) -> None:
     """It is an error of dpsql's own, and of the policy where that names it."""
     people = {"unit": "row", **({"source": "a\0.csv"} if place == "policy" else {})}
     policy = {"version": 1, "privacy_unit": "person", "budget": {"epsilon": 1}, "tables": {"people": people}}
@@ -119,7 +119,7 @@ def test_no_path_has_nul_in_it(place: str) -> None:
     assert isinstance(refused.value, PolicyError) is (place == "policy")
 
 
-def test_without_what_http_needs_the_other_door_is_open_alone(
+def test_without_starlette_only_the_postgresql_protocol_is_served(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sentence says what to install, with `--check` and when the server starts."""

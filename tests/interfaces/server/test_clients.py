@@ -47,7 +47,7 @@ def connected(served: Served, user: str = "ana", **options: Any) -> Iterator[psy
         yield connection
 
 
-def test_psycopg_gets_an_answer_its_price_and_its_errors(shared: Served) -> None:
+def test_psycopg_gets_an_answer_with_its_charge_and_error_bounds(shared: Served) -> None:
     told: list[str] = []
     with connected(shared) as connection:
         connection.add_notice_handler(lambda diagnostic: told.append(str(diagnostic.message_primary)))
@@ -60,7 +60,7 @@ def test_psycopg_gets_an_answer_its_price_and_its_errors(shared: Served) -> None
         assert "nothing was charged" in told[-1]
 
 
-def test_columns_are_asked_for_without_a_row(shared: Served) -> None:
+def test_columns_of_a_query_without_rows_cost_nothing(shared: Served) -> None:
     """LIMIT 0 and WHERE 1=0, as tools send them: names and types by the protocol and over HTTP, and no charge."""
     spent = shared.spent()
     with connected(shared) as connection:
@@ -84,7 +84,7 @@ def test_columns_are_asked_for_without_a_row(shared: Served) -> None:
 
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("prepare", [False, True])
-def test_parameters_and_formats(shared: Served, binary: bool, prepare: bool) -> None:
+def test_parameters_are_accepted_in_both_formats(shared: Served, binary: bool, prepare: bool) -> None:
     text = "SELECT COUNT(*) AS n FROM visits WHERE days > %s AND plan = %s AND day >= %s AND cost < %s"
     values = (0, "A", dt.date(2024, 2, 1), 900.5)
     with connected(shared) as connection:
@@ -98,7 +98,7 @@ def test_parameters_and_formats(shared: Served, binary: bool, prepare: bool) -> 
         assert isinstance(day, dt.date)
 
 
-def test_binary_and_text_are_the_same_of_every_type(shared: Served) -> None:
+def test_binary_and_text_results_are_equal_for_every_type(shared: Served) -> None:
     """Of what follows from the policy and constants, which is exact."""
     text = (
         "SELECT beds, beds / 4.0 AS d, name, beds > 10 AS b, DATE '1969-07-20' AS day, TIMESTAMP '1999-12-31 23:59:59.5' AS at"
@@ -130,7 +130,9 @@ def test_binary_and_text_are_the_same_of_every_type(shared: Served) -> None:
         ("SHOW no_such", "42704", None),
     ],
 )
-def test_errors_have_a_state_and_a_place(shared: Served, text: str, state: str, at: int | None) -> None:
+def test_errors_have_an_sqlstate_and_a_position(
+    shared: Served, text: str, state: str, at: int | None
+) -> None:
     with connected(shared) as connection:
         with pytest.raises(psycopg.Error) as refused:
             connection.execute(text)
@@ -139,7 +141,7 @@ def test_errors_have_a_state_and_a_place(shared: Served, text: str, state: str, 
         assert connection.execute("SELECT 1").fetchall() == [(1,)]
 
 
-def test_a_query_without_a_loss_says_what_to_set(shared: Served) -> None:
+def test_a_query_without_a_loss_names_the_setting(shared: Served) -> None:
     with (
         psycopg.connect(shared.dsn(), autocommit=True) as connection,
         pytest.raises(psycopg.Error) as refused,
@@ -148,7 +150,7 @@ def test_a_query_without_a_loss_says_what_to_set(shared: Served) -> None:
     assert "SET dpsql.epsilon" in str(refused.value.diag.message_hint)
 
 
-def test_settings_transactions_and_explain(shared: Served) -> None:
+def test_settings_transactions_and_explain_work_as_in_postgresql(shared: Served) -> None:
     options = "-c dpsql.epsilon=0.25 -c statement_timeout=1min"
     with psycopg.connect(shared.dsn(), options=options) as connection:  # in transactions of its own
         assert connection.execute("SHOW dpsql.epsilon").fetchall() == [("0.25",)]
@@ -179,14 +181,14 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_setting_has_its_name(shared: Served, name: str) -> None:
+def test_each_setting_is_set_and_shown_by_its_name(shared: Served, name: str) -> None:
     """A setting is set and shown by its name, which documents and programs use."""
     with connected(shared) as connection:
         connection.execute(f"SET {name} = '{SETTINGS[name]}'")
         assert connection.execute(f"SHOW {name}").fetchall() == [(SETTINGS[name],)]
 
 
-def test_an_auditor_sees_all_budgets_and_asks_nothing(shared: Served) -> None:
+def test_an_auditor_sees_all_budgets_and_runs_no_queries(shared: Served) -> None:
     with connected(shared, "eve") as connection:
         seen = {row[1] for row in connection.execute("SHOW dpsql.budget")}
         assert {"ana", "bob"} <= seen
@@ -198,7 +200,7 @@ def test_an_auditor_sees_all_budgets_and_asks_nothing(shared: Served) -> None:
         assert {row[1] for row in connection.execute("SHOW dpsql.budget")} == {"", "bob"}
 
 
-def test_server_side_rows_by_portals(shared: Served) -> None:
+def test_rows_of_a_portal_are_fetched_in_parts(shared: Served) -> None:
     async def fetched() -> list[Any]:
         connection = await asyncpg.connect(
             host="127.0.0.1", port=shared.port, user="ana", password=PASSWORD,
@@ -280,7 +282,7 @@ def psql(served: Served, *commands: str, user: str = "ana", password: str = PASS
     return ran.stdout, ran.stderr
 
 
-def test_psql_looks_around_and_asks(shared: Served) -> None:
+def test_psql_lists_tables_and_runs_queries(shared: Served) -> None:
     out, err = psql(
         shared, r"\d", r"\dt+", r"\d visits", r"\d+ wards", r"\l", r"\dn", r"\df", r"\du", r"\conninfo"
     )
@@ -296,7 +298,7 @@ def test_psql_looks_around_and_asks(shared: Served) -> None:
     assert "2" in out
 
 
-def test_a_wrong_password_opens_nothing(shared: Served) -> None:
+def test_a_wrong_password_is_refused(shared: Served) -> None:
     _, err = psql(shared, "SELECT 1", password="wrong" + PASSWORD)
     assert "password authentication failed" in err
     _, err = psql(shared, "SELECT 1", user="nobody")
@@ -312,7 +314,7 @@ def test_a_wrong_password_opens_nothing(shared: Served) -> None:
         ("", "", "ε 0.125 (ρ"),
     ],
 )
-def test_the_price_is_the_epsilon_that_was_asked_for(
+def test_the_charge_notice_shows_the_stated_epsilon(
     tmp_path: Path, serve: Serve, options: str, text: str, said: str
 ) -> None:
     """Of the text, the session or the policy; ρ never passes for ε."""
@@ -329,7 +331,7 @@ def test_the_price_is_the_epsilon_that_was_asked_for(
         assert said in answer.json["cost"][0]
 
 
-def test_a_question_with_parameters_is_planned_once(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_with_parameters_is_planned_once(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A portal that was described with its values is answered as it was planned; one of samples of the types is planned anew."""
     planned = list[str]()
     plan = stages.prepare_query
@@ -361,7 +363,7 @@ def test_a_question_with_parameters_is_planned_once(shared: Served, monkeypatch:
     asyncio.run(prepared())
 
 
-def test_tools_put_comments_before_statements(shared: Served) -> None:
+def test_comments_around_utility_statements_are_ignored(shared: Served) -> None:
     """As dbt does before each; they are no part of a setting's name or value."""
     with connected(shared) as connection:
         connection.execute('/* {"app": "dbt"} */\n\n  SET dpsql.epsilon = 0.25 -- small\n')
@@ -373,7 +375,7 @@ def test_tools_put_comments_before_statements(shared: Served) -> None:
         connection.execute("/* a */ BEGIN; /* b */ COMMIT")
 
 
-def test_a_plan_is_of_the_values_that_are_asked(shared: Served) -> None:
+def test_a_described_plan_is_not_used_for_other_values(shared: Served) -> None:
     """What was described for one value is not the answer for another, be it equal to it in Python: of another type or sign."""
     user = shared.service.users.find_user("ana")
     assert user is not None
@@ -386,7 +388,8 @@ def test_a_plan_is_of_the_values_that_are_asked(shared: Served) -> None:
         assert isinstance(found, StatementDescription)
         answer = await session.run_statement(RunStatement(statement, (asked,), found.columns))
         assert isinstance(answer, Answer)
-        return session._last_result and session._last_result.receipt.plan
+        result = session.last_answer.result
+        return result and result.receipt.plan
 
     def of(described: Any, asked: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(told(described, asked), shared.loop).result(30)
@@ -413,7 +416,7 @@ def asked_by_node(client: RawClient, text: str, *values: str, name: str = "") ->
         ("cost >= $1::float8", ("5",)),
     ],
 )
-def test_parameters_without_types_are_those_of_what_they_stand_beside(
+def test_parameters_without_types_are_inferred_from_their_context(
     shared: Served, condition: str, values: tuple[str, ...]
 ) -> None:
     """Whether the statement was described or not, by its name or without one, and for psycopg's texts."""
@@ -429,7 +432,7 @@ def test_parameters_without_types_are_those_of_what_they_stand_beside(
         assert connection.execute(read, values).fetchall() == [(int(str(row[0])),)]
 
 
-def test_a_value_that_is_none_of_its_type_is_refused_uncharged(shared: Served) -> None:
+def test_an_invalid_parameter_value_is_refused_uncharged(shared: Served) -> None:
     spent = shared.spent()
     with RawClient(shared.port, "ana", PASSWORD, **{"dpsql.epsilon": "0.01"}) as client:
         told = asked_by_node(client, "SELECT COUNT(*) FROM visits WHERE cost > $1", "five")
@@ -437,7 +440,7 @@ def test_a_value_that_is_none_of_its_type_is_refused_uncharged(shared: Served) -
     assert shared.spent() == spent
 
 
-def test_psycopg_rolls_back_what_it_has_prepared(shared: Served) -> None:
+def test_psycopg_rolls_back_with_prepared_statements(shared: Served) -> None:
     """It says DEALLOCATE ALL then, since a rollback could have taken the statements with it."""
     with psycopg.connect(shared.dsn(), options="-c dpsql.epsilon=0.01") as connection:
         for number in range(7):
@@ -476,7 +479,7 @@ def test_a_pool_of_asyncpg_gives_connections_back_after_a_charge(shared: Served)
     assert len(set(found)) == 1
 
 
-def test_what_pools_send_between_two_users_of_a_connection(shared: Served) -> None:
+def test_reset_statements_of_connection_pools_are_accepted(shared: Served) -> None:
     """Each is told as what it is here; statements and portals are forgotten by name and all together."""
     with RawClient(shared.port, "ana", PASSWORD) as client:
 
@@ -522,7 +525,7 @@ def test_what_pools_send_between_two_users_of_a_connection(shared: Served) -> No
         ("idle_in_transaction_session_timeout", True, "25P03"),
     ],
 )
-def test_a_session_that_asks_nothing_ends(shared: Served, setting: str, begin: bool, state: str) -> None:
+def test_an_idle_session_ends(shared: Served, setting: str, begin: bool, state: str) -> None:
     """Also one that begins a message and does not end it; others stay."""
     with (
         RawClient(shared.port, "ana", PASSWORD, **{setting: "1s"}) as client,
@@ -577,9 +580,7 @@ def until_it_fails(connection: psycopg.Connection[Any]) -> None:
         ("day = ANY(%s)", [dt.date(2024, 3, 1)], "day IN (DATE '2024-03-01')"),
     ],
 )
-def test_a_list_is_bound_as_clients_of_postgresql_bind_one(
-    shared: Served, condition: str, values: list[Any], same: str
-) -> None:
+def test_lists_are_bound_as_arrays(shared: Served, condition: str, values: list[Any], same: str) -> None:
     """By psycopg in text and binary, by asyncpg, and by node; it is the query with IN, and answered free as that was."""
     text = "SELECT COUNT(*) AS n FROM visits WHERE "
     with connected(shared) as connection:
@@ -608,7 +609,7 @@ def test_a_list_is_bound_as_clients_of_postgresql_bind_one(
     assert shared.spent() == spent
 
 
-def test_lists_that_are_none_or_empty_are_refused_uncharged(shared: Served) -> None:
+def test_null_and_empty_lists_are_refused_uncharged(shared: Served) -> None:
     spent = shared.spent()
     text = "SELECT COUNT(*) AS n FROM visits WHERE days = ANY($1)"
     with RawClient(shared.port, "ana", PASSWORD, **{"dpsql.epsilon": "0.01"}) as client:

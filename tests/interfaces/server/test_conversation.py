@@ -12,13 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from speeds import examples
 
-from dpsql.interfaces.server.protocol.conversation import MOST_VALUES_AT_ONCE, Conversation
+from dpsql.interfaces.server.protocol.conversation import Conversation
 from dpsql.interfaces.server.protocol.failure import Failure
+from dpsql.interfaces.server.protocol.queries import MOST_VALUES_AT_ONCE, QueryExchange
 from dpsql.interfaces.server.protocol.scram import Verifier
 from dpsql.interfaces.server.protocol.tasks import (
     Answer,
     CancelStatement,
     DescribeStatement,
+    FoundVerifier,
     InferTypes,
     LogIn,
     LoginResult,
@@ -28,6 +30,7 @@ from dpsql.interfaces.server.protocol.tasks import (
     RunStatement,
     StartTLS,
     StatementDescription,
+    Task,
 )
 from dpsql.interfaces.server.protocol.values import INT8, TEXT, Column
 from dpsql.interfaces.server.statements import parse_statements
@@ -70,11 +73,12 @@ def state_of(data: bytes) -> str:
     return next(fields(body)["C"] for kind, body in said(data) if kind == "E")
 
 
-def proved(conversation: Conversation, password: str = PASSWORD, *, known: bool = True) -> object:
-    """Goes up to the proof of a password; the task after it."""
+def proved(conversation: Conversation, password: str = PASSWORD, *, known: bool = True) -> Task[Any] | None:
+    """Log in up to the proof of the password, and return the next task."""
     conversation.receive_bytes(START)
-    assert conversation.step() == LookUpUser("ana")
-    conversation.receive_verifier(VERIFIER, known=known)
+    task = conversation.step()
+    assert task == LookUpUser("ana")
+    conversation.complete_task(task, FoundVerifier(VERIFIER, known))
     client = ScramClient(password)
     first = client.first().encode()
     conversation.take_output()
@@ -87,14 +91,20 @@ def proved(conversation: Conversation, password: str = PASSWORD, *, known: bool 
 
 def ready() -> Conversation:
     conversation = Conversation()
-    assert proved(conversation) == LogIn("ana", {"user": "ana"})
-    conversation.accept_login(LoginResult({"server_version": "15.0"}, 7, b"keys"))
+    task = proved(conversation)
+    assert task == LogIn("ana", {"user": "ana"})
+    conversation.complete_task(task, LoginResult({"server_version": "15.0"}, 7, b"keys"))
     assert kinds(conversation.take_output()) == "RRSKZ"
     return conversation
 
 
+def queries_of(conversation: Conversation) -> QueryExchange:
+    assert conversation._queries is not None
+    return conversation._queries
+
+
 def answered(task: RunStatement) -> Answer | Failure:
-    """What a server would answer to a few statements."""
+    """Return a server's answer to a statement."""
     if task.statement.command is not None:
         return Answer(task.statement.command)
     if "bad" in task.text:
@@ -105,15 +115,15 @@ def answered(task: RunStatement) -> Answer | Failure:
 
 
 def ask(conversation: Conversation, *messages: bytes) -> bytes:
-    """Sends messages and answers all tasks; what the server says."""
+    """Send messages, complete all tasks, and return the output."""
     conversation.receive_bytes(b"".join(messages))
     while (task := conversation.step()) is not None:
         if isinstance(task, RunStatement):
-            conversation.receive_answer(answered(task))
+            conversation.complete_task(task, answered(task))
         elif isinstance(task, ReadText):
-            conversation.receive_statements(parse_statements(task.text))
+            conversation.complete_task(task, parse_statements(task.text))
         elif isinstance(task, InferTypes):
-            conversation.receive_types(tuple(each or TEXT for each in task.types))
+            conversation.complete_task(task, tuple(each or TEXT for each in task.types))
         else:
             assert isinstance(task, DescribeStatement)
             found = (
@@ -121,7 +131,7 @@ def ask(conversation: Conversation, *messages: bytes) -> bytes:
                 if "bad" in task.text
                 else StatementDescription(COLUMNS, (TEXT,) * len(task.types))
             )
-            conversation.receive_description(found)
+            conversation.complete_task(task, found)
     return conversation.take_output()
 
 
@@ -152,19 +162,18 @@ SYNC = message(b"S")
     ("password", "known", "expected"),
     [(PASSWORD, True, LogIn), ("wrong" + PASSWORD, True, RejectLogin), (PASSWORD, False, RejectLogin)],
 )
-def test_the_password_of_a_known_user_alone_opens_the_door(
-    password: str, known: bool, expected: type
-) -> None:
+def test_only_the_password_of_a_known_user_logs_in(password: str, known: bool, expected: type) -> None:
     conversation = Conversation()
-    assert isinstance(proved(conversation, password, known=known), expected)
-    if expected is RejectLogin:
-        conversation.reject_login()
+    task = proved(conversation, password, known=known)
+    assert isinstance(task, expected)
+    if isinstance(task, RejectLogin):
+        conversation.complete_task(task, None)
         assert state_of(conversation.take_output()) == "28P01"
         assert conversation.is_closing
 
 
-def test_an_unknown_user_is_told_the_same_as_a_known_one() -> None:
-    """Up to the last message, whose lengths and kinds are equal too; and the same each time."""
+def test_an_unknown_user_gets_the_same_messages_as_a_known_one() -> None:
+    """Kinds and lengths of all messages are equal, and the made-up verifier is the same each time."""
     told = []
     for known, verifier in (
         (True, Verifier.from_password(PASSWORD)),
@@ -172,8 +181,9 @@ def test_an_unknown_user_is_told_the_same_as_a_known_one() -> None:
     ):
         conversation = Conversation()
         conversation.receive_bytes(START)
-        conversation.step()
-        conversation.receive_verifier(verifier, known=known)
+        task = conversation.step()
+        assert isinstance(task, LookUpUser)
+        conversation.complete_task(task, FoundVerifier(verifier, known))
         first = b"n,,n=,r=abcdefghijklmnop"
         conversation.receive_bytes(message(b"p", b"SCRAM-SHA-256\0" + struct.pack("!i", len(first)) + first))
         conversation.step()
@@ -189,17 +199,18 @@ def test_an_unknown_user_is_told_the_same_as_a_known_one() -> None:
 @pytest.mark.parametrize(
     "data", [query("SELECT 1"), SYNC, message(b"p", b"\0"), message(b"p", b"PLAIN\0\0\0\0\1x")]
 )
-def test_nobody_asks_before_the_login(data: bytes) -> None:
+def test_queries_before_the_login_end_the_connection(data: bytes) -> None:
     conversation = Conversation()
     conversation.receive_bytes(START)
-    conversation.step()
-    conversation.receive_verifier(VERIFIER, known=True)
+    task = conversation.step()
+    assert isinstance(task, LookUpUser)
+    conversation.complete_task(task, FoundVerifier(VERIFIER, True))
     conversation.receive_bytes(data)
     assert conversation.step() is None
     assert conversation.is_closing
 
 
-def test_what_comes_unencrypted_with_a_request_for_tls_is_not_taken_for_encrypted() -> None:
+def test_plain_bytes_after_an_ssl_request_end_the_connection() -> None:
     conversation = Conversation(tls=True)
     conversation.receive_bytes(startup(struct.pack("!i", 80877103)) + START)
     assert conversation.step() is None
@@ -207,7 +218,7 @@ def test_what_comes_unencrypted_with_a_request_for_tls_is_not_taken_for_encrypte
     assert state_of(conversation.take_output()) == "08P01"
 
 
-def test_tls_is_asked_for_offered_and_required() -> None:
+def test_tls_is_offered_and_can_be_required() -> None:
     asked = startup(struct.pack("!i", 80877103))
     plain = Conversation()
     plain.receive_bytes(asked)
@@ -215,9 +226,10 @@ def test_tls_is_asked_for_offered_and_required() -> None:
     assert plain.take_output() == b"N"
     offered = Conversation(tls=True, requires_tls=True)
     offered.receive_bytes(asked)
-    assert offered.step() == StartTLS()
+    task = offered.step()
+    assert isinstance(task, StartTLS)
     assert offered.take_output() == b"S"
-    offered.confirm_tls()
+    offered.complete_task(task, None)
     offered.receive_bytes(START)
     assert offered.step() == LookUpUser("ana")
     refused = Conversation(tls=True, requires_tls=True)
@@ -226,18 +238,19 @@ def test_tls_is_asked_for_offered_and_required() -> None:
     assert state_of(refused.take_output()) == "28000"
 
 
-def test_a_cancel_request_is_passed_on_and_told_nothing() -> None:
+def test_a_cancel_request_gets_no_answer() -> None:
     conversation = Conversation()
     conversation.receive_bytes(startup(struct.pack("!ii", 80877102, 9) + b"keys"))
-    assert conversation.step() == CancelStatement(9, b"keys")
-    conversation.confirm_cancel()
+    task = conversation.step()
+    assert task == CancelStatement(9, b"keys")
+    conversation.complete_task(task, None)
     assert conversation.step() is None
     assert conversation.is_closing
     assert conversation.take_output() == b""
 
 
 def begun(at: str) -> Conversation:
-    """A conversation that waits for the user, for the login or for a statement."""
+    """Return a conversation that waits for the user, the login or a statement."""
     if at == "statement":
         conversation = ready()
         conversation.receive_bytes(query("SELECT 1"))
@@ -251,8 +264,8 @@ def begun(at: str) -> Conversation:
 
 
 @pytest.mark.parametrize("at", ["user", "login", "statement"])
-def test_a_connection_that_ends_asks_for_nothing_more(at: str) -> None:
-    """Its task was asked for again and again, for as long as the client kept its socket open."""
+def test_a_closing_connection_has_no_further_task(at: str) -> None:
+    """Once, its task was returned again and again until the client closed its socket."""
     conversation = begun(at)
     assert conversation.step() is not None
     conversation.close_with_failure(Failure("53300", "sorry", severity="FATAL"))
@@ -269,7 +282,7 @@ def test_a_simple_query_runs_its_statements_up_to_the_first_error() -> None:
     assert kinds(ask(conversation, query("SELECT 1"), query("SELECT 1"))) == "TDDDCZ" * 2
 
 
-def test_the_extended_query_and_its_portals() -> None:
+def test_portals_return_their_rows_in_parts_until_the_transaction_ends() -> None:
     conversation = ready()
     described = message(b"D", b"P\0")
     assert kinds(ask(conversation, parse("SELECT 1"), bind(), described, execute(), SYNC)) == "12TDDDCZ"
@@ -299,11 +312,11 @@ def test_a_portal_is_run_once_however_often_it_is_executed() -> None:
     while (task := conversation.step()) is not None:
         assert isinstance(task, RunStatement)
         ran.append(task.text)
-        conversation.receive_answer(answered(task))
+        conversation.complete_task(task, answered(task))
     assert ran == ["BEGIN", "SELECT 1"]
 
 
-def test_the_transaction_s_status_follows() -> None:
+def test_the_transaction_status_follows_the_statements() -> None:
     conversation = ready()
 
     def status(*messages: bytes) -> str:
@@ -325,7 +338,7 @@ def test_the_transaction_s_status_follows() -> None:
     assert status(parse("ROLLBACK"), bind(), execute(), SYNC) == "I"
 
 
-def test_parameters_are_counted_and_read_by_their_types() -> None:
+def test_parameters_are_counted_and_decoded_by_their_types() -> None:
     conversation = ready()
     assert state_of(ask(conversation, parse("SELECT $2"), bind(values=(b"1",)), SYNC)) == "08P01"
     assert state_of(ask(conversation, parse("SELECT $1; SELECT 2"), SYNC)) == "42601"
@@ -337,13 +350,13 @@ def test_parameters_are_counted_and_read_by_their_types() -> None:
     assert task.values == (12,)
 
 
-def test_results_are_binary_where_that_is_asked() -> None:
+def test_results_are_binary_on_request() -> None:
     told = ask(ready(), parse("SELECT 1"), bind(results=(1,)), execute(), SYNC)
     assert said(told)[2][1] == struct.pack("!hiq", 1, 8, 1)
 
 
 def test_many_messages_are_handled_in_parts() -> None:
-    """Each part has an end, so that what is answered to them is sent before more is made, and others have their turn."""
+    """Each part ends, so that its output is sent before more is written, and other connections get a turn."""
     conversation = ready()
     ask(conversation, parse("SELECT 1", "s"), message(b"D", b"Ss\0"), SYNC)
     conversation.receive_bytes(message(b"D", b"Ss\0") * 1_000)
@@ -358,13 +371,13 @@ def test_many_messages_are_handled_in_parts() -> None:
 
 @pytest.mark.parametrize("limit", [None, 0, 50_000])
 def test_a_large_answer_is_written_in_parts(limit: int | None) -> None:
-    """The event loop writes it: others have their turn in between, and what comes after waits for its end."""
+    """Other connections get a turn between the parts, and the next statement waits for the end of the answer."""
     conversation, rows, wanted = ready(), tuple((number,) for number in range(60_000)), limit or 60_000
     asked = (query("SELECT 1"),) if limit is None else (parse("SELECT 1"), bind(), execute("", limit), SYNC)
     conversation.receive_bytes(b"".join((*asked, query("SELECT 2"))))
     task = conversation.step()
     assert isinstance(task, RunStatement)
-    conversation.receive_answer(Answer("SELECT 60000", COLUMNS, rows))
+    conversation.complete_task(task, Answer("SELECT 60000", COLUMNS, rows))
     parts = [conversation.take_output()]
     while (task := conversation.step()) is None:
         assert conversation.has_more_messages
@@ -379,7 +392,7 @@ def test_a_large_answer_is_written_in_parts(limit: int | None) -> None:
     assert kinds(b"".join(parts)) == head + "D" * wanted + end + "Z"
 
 
-def test_what_a_connection_holds_is_bounded() -> None:
+def test_statements_and_portals_have_bounded_memory() -> None:
     conversation = ready()
     text = "SELECT '" + "x" * 90_000 + "'"
     parsed = kinds(ask(conversation, *(parse(text, f"s{number}") for number in range(60)), SYNC))
@@ -395,17 +408,17 @@ def test_what_a_connection_holds_is_bounded() -> None:
     assert len(bound) < 12
 
 
-def test_a_text_that_no_statement_needs_is_not_read() -> None:
+def test_a_text_beyond_the_limit_is_refused() -> None:
     text = "SELECT 1" + ";" * 1_000_000
     assert state_of(ask(ready(), query(text))) == "54000"
     assert state_of(ask(ready(), parse(text), SYNC)) == "54000"
     assert kinds(ask(ready(), query(text), query("SELECT 1"))) == "EZTDDDCZ"
 
 
-def test_the_rows_of_a_portal_are_let_go_when_they_are_sent() -> None:
+def test_sent_rows_of_a_portal_are_dropped() -> None:
     conversation = ready()
     ask(conversation, query("BEGIN"), parse("SELECT 1"), bind("p"), execute("p"), SYNC)
-    answer = conversation._named.portals["p"].answer
+    answer = queries_of(conversation)._named.portals["p"].answer
     assert answer is not None
     assert answer.rows == ()
     assert kinds(ask(conversation, execute("p"), SYNC)) == "CZ"
@@ -420,7 +433,7 @@ _PIECES = [
 
 @settings(max_examples=examples(1_000))
 @given(st.lists(st.sampled_from(_PIECES), max_size=12))
-def test_whatever_is_sent_in_whatever_order_each_sync_is_answered_once(sent: list[bytes]) -> None:
+def test_each_sync_is_answered_once_in_any_order_of_messages(sent: list[bytes]) -> None:
     conversation = ready()
     told = ask(conversation, *sent)
     wanted = sum(each[:1] in (b"Q", b"S") for each in sent) - skipped(sent)
@@ -429,11 +442,11 @@ def test_whatever_is_sent_in_whatever_order_each_sync_is_answered_once(sent: lis
 
 
 def skipped(sent: list[bytes]) -> int:
-    """How many simple queries stand where an error before them has not been ended by Sync: run once more to see."""
+    """Count the simple queries after an error that no Sync has ended, by running the messages once more."""
     conversation = ready()
     count = 0
     for each in sent:
-        before = conversation._is_ignoring
+        before = queries_of(conversation)._is_skipping
         ask(conversation, each)
         count += each[:1] == b"Q" and before
     return count
@@ -441,17 +454,18 @@ def skipped(sent: list[bytes]) -> int:
 
 @settings(max_examples=examples(1_000))
 @given(st.lists(st.one_of(st.sampled_from(_PIECES), st.binary(max_size=30)), max_size=8))
-def test_random_bytes_end_in_a_protocol_error_and_nothing_worse(sent: list[bytes]) -> None:
+def test_random_bytes_end_in_a_protocol_error(sent: list[bytes]) -> None:
     conversation = ready()
     told = ask(conversation, *sent)
     if conversation.is_closing and kinds(told).endswith("E"):
         assert fields(said(told)[-1][1])["S"] == "FATAL"
 
 
-def test_a_failure_s_fields_end_at_no_nul() -> None:
-    """A NUL in a message would let its rest pass for another field."""
-    conversation: Any = ready()
+def test_nul_in_a_message_starts_no_other_field() -> None:
+    """A NUL in a message would make its rest another field."""
+    conversation = ready()
     conversation.receive_bytes(query("SELECT 1"))
-    conversation.step()
-    conversation.receive_answer(Failure("42601", "a\0Hwrong", hint="right"))
+    task = conversation.step()
+    assert task is not None
+    conversation.complete_task(task, Failure("42601", "a\0Hwrong", hint="right"))
     assert fields(said(conversation.take_output())[0][1])["H"] == "right"

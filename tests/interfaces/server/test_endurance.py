@@ -1,4 +1,4 @@
-"""Long use, and crowds that say nothing. The soak is of ten minutes with `DPSQL_SOAK_SECONDS=600`, and short unless that is set."""
+"""Long use, and many idle connections. The soak takes ten minutes with `DPSQL_SOAK_SECONDS=600`, and is short otherwise."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_memory_threads_and_files_stay_as_they_are(served: Served) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("speaking", [False, True])
 @pytest.mark.parametrize("door", ["PostgreSQL", "HTTP"])
-def test_ten_thousand_idle_connections_are_held_or_refused_with_words(
+def test_ten_thousand_idle_connections_are_held_or_refused_with_an_error(
     served: Served, door: str, speaking: bool
 ) -> None:
     """From one address; a client of another one is answered meanwhile (or `idle` raises)."""

@@ -1,4 +1,4 @@
-"""The client's messages: each is read back as it was sent, and whatever else arrives is refused as a protocol error."""
+"""The client's messages: each is parsed as it was sent, and other bytes are a protocol error."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ FIRST = {
 
 
 @pytest.mark.parametrize(("data", "expected"), MESSAGES.items(), ids=lambda each: type(each).__name__)
-def test_a_message_is_read_in_whatever_pieces_it_arrives(data: bytes, expected: object) -> None:
+def test_a_message_is_parsed_from_any_pieces(data: bytes, expected: object) -> None:
     buffer = MessageBuffer()
     for byte in data[:-1]:
         buffer.feed_bytes(bytes([byte]))
@@ -76,7 +76,7 @@ def test_a_message_is_read_in_whatever_pieces_it_arrives(data: bytes, expected: 
 
 
 @pytest.mark.parametrize(("data", "expected"), FIRST.items(), ids=lambda each: type(each).__name__)
-def test_a_first_message_is_read(data: bytes, expected: object) -> None:
+def test_first_messages_are_parsed(data: bytes, expected: object) -> None:
     buffer = MessageBuffer()
     buffer.feed_bytes(data[:-1])
     assert buffer.take_first_message() is None
@@ -103,7 +103,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("data", REFUSED)
-def test_what_is_malformed_is_refused_before_more_of_it_is_read(data: bytes) -> None:
+def test_a_malformed_message_is_refused_at_its_header(data: bytes) -> None:
     buffer = MessageBuffer()
     buffer.feed_bytes(data)
     with pytest.raises(ProtocolError):
@@ -134,9 +134,7 @@ def test_a_malformed_start_is_refused(data: bytes) -> None:
 
 @settings(max_examples=examples(2_000))
 @given(st.binary(max_size=80), st.sampled_from([None, *MESSAGES]), st.integers(0, 60), st.booleans())
-def test_nothing_but_protocol_errors_is_raised(
-    data: bytes, whole: bytes | None, cut: int, first: bool
-) -> None:
+def test_only_protocol_errors_are_raised(data: bytes, whole: bytes | None, cut: int, first: bool) -> None:
     """Of random bytes, and of messages in which some are replaced."""
     buffer = MessageBuffer()
     buffer.feed_bytes(data if whole is None else whole[:cut] + data + whole[cut + len(data) :])

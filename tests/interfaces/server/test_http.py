@@ -1,4 +1,4 @@
-"""The HTTP API: what it answers, in which forms, and what it says of errors."""
+"""The HTTP API: its answers, their formats, and its errors."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from typing import Any
 import pyarrow
 import pytest
 
-from dpsql.interfaces.server.http import openapi
-from dpsql.interfaces.server.http.requests import ARROW, parse_json, parse_query_request
-from dpsql.interfaces.server.service import Limits
+from dpsql.interfaces.server.http.bodies import QueryBody, RecordBody, parse_body
+from dpsql.interfaces.server.http.openapi import DOCUMENT, ROUTES
+from dpsql.interfaces.server.http.requests import ARROW, parse_json
+from dpsql.interfaces.server.limits import Limits
 
 from .conftest import PASSWORD, Serve, Served
 
@@ -29,7 +30,7 @@ def token(shared: Served) -> str:
 
 
 def test_an_answer_has_rows_intervals_cost_and_receipt(shared: Served, token: str) -> None:
-    """And asked again it is the same, free."""
+    """The same query again returns the same answer at no charge."""
     body = {"sql": GROUPED, "epsilon": 0.5, "confidences": [0.5, 0.95]}
     told = shared.ask("/v1/query", body, token=token)
     assert told.status == 200
@@ -63,8 +64,8 @@ def test_an_arrow_stream_has_the_rows_and_all_else_beside_them(shared: Served, t
     assert beside["columns"] == plain["columns"]
 
 
-def test_parameters_of_every_type(shared: Served, token: str) -> None:
-    """Those that JSON lacks have their type beside them; by place and by name, and in a list."""
+def test_parameters_of_every_type_are_accepted(shared: Served, token: str) -> None:
+    """Types that JSON lacks are named beside the value; by position, by name, and in a list."""
     text = "SELECT COUNT(*) AS n FROM visits WHERE days > ? AND plan IN ? AND day >= ? AND cost < ?"
     values = [0, ["A"], {"type": "DATE", "value": "2024-02-01"}, 900.5]
     first = shared.ask("/v1/query", {"sql": text, "parameters": values, "epsilon": 0.1}, token=token)
@@ -91,7 +92,7 @@ def test_plans_prices_and_budgets_are_free(shared: Served, token: str) -> None:
     assert shared.spent() == spent
 
 
-def test_the_catalogue_says_what_the_policy_says(shared: Served, token: str) -> None:
+def test_the_schema_is_the_policy_s(shared: Served, token: str) -> None:
     told = shared.ask("/v1/catalogue", token=token).json
     visits, wards = sorted(told["tables"], key=lambda table: str(table["name"]))
     columns = {column["name"]: column for column in visits["columns"]}
@@ -102,7 +103,7 @@ def test_the_catalogue_says_what_the_policy_says(shared: Served, token: str) -> 
 
 
 def test_history_and_receipts_are_the_caller_s_own(shared: Served, token: str) -> None:
-    """Another's entry is answered as one that is not there; auditors see what the ledger holds of each."""
+    """Another user's entry gets the same answer as a missing one; auditors see all entries."""
     text = "SELECT COUNT(*) AS only_ana FROM visits WHERE days = 3"
     answer = shared.ask("/v1/query", {"sql": text, "epsilon": 0.1}, token=token).json
     number = min(entry["id"] for entry in answer["receipt"]["entries"])
@@ -124,7 +125,7 @@ def test_history_and_receipts_are_the_caller_s_own(shared: Served, token: str) -
     assert shared.ask(kept, token=bob).code == "not_found"
 
 
-def test_an_auditor_sees_all_budgets_and_asks_nothing(shared: Served, token: str) -> None:
+def test_an_auditor_sees_all_budgets_and_runs_no_queries(shared: Served, token: str) -> None:
     eve = shared.token("eve")
     names = {each["name"] for each in shared.ask("/v1/budget?all=1", token=eve).json["budgets"]}
     assert {"visits for ana", "visits for bob"} <= names
@@ -138,8 +139,8 @@ def test_an_auditor_sees_all_budgets_and_asks_nothing(shared: Served, token: str
     assert shared.ask("/v1/budget?all=1", token=token).status == 403
 
 
-def test_metrics_have_numbers_alone(shared: Served, token: str) -> None:
-    """For who oversees; neither names of users nor texts of clients are among them."""
+def test_metrics_have_no_names_or_texts(shared: Served, token: str) -> None:
+    """Metrics are for owners and auditors, and have neither names of users nor texts of clients."""
     shared.ask("/v1/query", {"sql": "SELECT nothing_here FROM visits", "epsilon": 1}, token=token)
     shared.ask("/a_path_of_a_client", token=token)
     assert shared.ask("/metrics", token=token).status == 403
@@ -159,21 +160,21 @@ def unslowed(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("unslowed")
-def test_what_anybody_may_know(shared: Served) -> None:
+def test_only_health_description_and_logins_need_no_user(shared: Served) -> None:
     assert shared.ask("/health").json == {"status": "ok"}
-    assert shared.ask("/v1/openapi.json").json == openapi.DOCUMENT
+    assert shared.ask("/v1/openapi.json").json == DOCUMENT
     routes = {route.path for route in shared.door.api.app.routes}  # type: ignore[attr-defined]
     routes -= {"/", "/page/{name}"}  # the page's files, which the API's description leaves out
-    assert set(openapi.DOCUMENT["paths"]) == routes
+    assert set(DOCUMENT["paths"]) == routes
     assert shared.ask("/v1/login").json == {"issuer": None}  # what logs in elsewhere is in test_oidc.py
     for path in routes - {"/health", "/v1/openapi.json", "/v1/login", "/v1/login/code"}:
-        methods = openapi.DOCUMENT["paths"][path]
+        methods = DOCUMENT["paths"][path]
         method = next(each for each in ("get", "post", "delete") if each in methods).upper()
         assert shared.ask(path, method=method).status == 401
 
 
 @pytest.mark.usefixtures("unslowed")
-def test_a_password_opens_the_door_too(shared: Served) -> None:
+def test_a_password_is_accepted_in_place_of_a_token(shared: Served) -> None:
     def basic(text: str) -> dict[str, str]:
         return {"Authorization": f"Basic {base64.b64encode(text.encode()).decode()}"}
 
@@ -201,7 +202,7 @@ def test_a_password_opens_the_door_too(shared: Served) -> None:
         ([], 400, "body"),
     ],
 )
-def test_an_error_says_what_where_and_whether_it_was_charged(
+def test_an_error_has_code_place_and_charge(
     shared: Served, token: str, body: Any, status: int, code: str
 ) -> None:
     told = shared.ask("/v1/query", body, token=token)
@@ -233,7 +234,7 @@ def test_an_error_says_what_where_and_whether_it_was_charged(
         (lambda ask: ask("/v1/answers/x/intervals?confidence=0.9"), 404, "not_found"),
     ],
 )
-def test_what_is_no_request_has_its_status(
+def test_invalid_requests_have_their_status(
     shared: Served, token: str, change: Callable[..., Any], status: int, code: str
 ) -> None:
     def ask(path: str, body: Any = None, **options: Any) -> Any:
@@ -243,7 +244,71 @@ def test_what_is_no_request_has_its_status(
     assert (told.status, told.code) == (status, code)
 
 
-def test_a_default_loss_goes_after_what_the_text_says(shared: Served, token: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "body", "words"),
+    [
+        ("query", {"sql": 1}, "needs `sql` to be a text of at most 100,000 characters"),
+        ("query", {}, "needs `sql` to be a text of at most 100,000 characters"),
+        ("query", {"sql": None}, "needs `sql` to be a text of at most 100,000 characters"),
+        ("query", {"sql": "x" * 100_001}, "needs `sql` to be a text of at most 100,000 characters"),
+        ("query", {"sql": "\ud800"}, "needs `sql` to be a text of at most 100,000 characters"),
+        ("query", {"sql": "", "epsilon": [1]}, "needs `epsilon` to be a number or its text"),
+        ("query", {"sql": "", "max_groups": True}, "needs `max_groups` to be a whole number"),
+        ("query", {"sql": "", "replay": 1}, "needs `replay` to be true or false"),
+        ("query", {"sql": "", "dialect": 1}, "needs `dialect` to be a text"),
+        ("query", {"sql": "", "seconds": True}, "needs `seconds` to be a number above 0, up to 86,400"),
+        ("query", {"sql": "", "seconds": 10**400}, "needs `seconds` to be a number above 0, up to 86,400"),
+        ("query", {"sql": "", "confidences": [0.5] * 9}, "needs `confidences` to be a list of at most 8 numbers"),
+        ("query", {"sql": "", "parameters": [0] * 1_001}, "needs `parameters` to be a list or object of at most 1,000 values"),
+        ("query", {"sql": "", "sqll": None}, "has an unknown name 'sqll'"),
+        ("price", {"queries": ["", 5]}, "; `queries[1]` is invalid"),
+        ("price", {"queries": ["x" * 60_000] * 2}, "with at most 100,000 characters together"),
+        ("price", {"queries": [""] * 101}, "needs `queries` to be a list of at most 100 texts"),
+        ("login", {"binder": "x" * 44}, "needs `binder` to be a SHA-256 digest in base64url"),
+        ("login", {"binder": "x" * 43 + "\n"}, "needs `binder` to be a SHA-256 digest in base64url"),
+        ("login/code", {"state": "", "code": "x", "secret": "x"}, "needs `state` to be a text of 1 to 4,096 characters"),
+    ],
+)  # fmt: skip
+def test_an_invalid_body_is_refused_by_the_name_of_its_key(
+    shared: Served, token: str, path: str, body: Any, words: str
+) -> None:
+    """With dpsql's words: no trace of the library that validates the body."""
+    told = shared.ask(f"/v1/{path}", json.dumps(body).encode(), token=token)
+    error = told.json["error"]
+    assert (told.status, error["code"], error["charged"]) == (400, "body", False)
+    assert error["message"].startswith("the body of the request ")
+    assert words in error["message"]
+    for word in ("pydantic", "validation", "Input should", "Traceback", "xxx"):
+        assert word not in str(error)
+
+
+def test_every_answer_has_the_keys_of_its_description(shared: Served, token: str) -> None:
+    """Bodies in the OpenAPI description have the keys of real answers, and their types."""
+    shared.ask("/v1/query", {"sql": GROUPED, "epsilon": 0.5}, token=token)
+    bodies: dict[str, Any] = {
+        "/v1/query": {"sql": GROUPED, "epsilon": 0.5},
+        "/v1/combine": {"sql": GROUPED},
+        "/v1/explain": {"sql": GROUPED, "epsilon": 0.5},
+    }
+    answer = shared.ask("/v1/query", bodies["/v1/query"], token=token).json["answer"]
+    entry = shared.ask("/v1/history", token=token).json["history"][0]["charge"]
+    owner, seen = shared.token("eve"), 0
+    for route in ROUTES:
+        model = route.answer
+        if model in (None, RecordBody) or (route.method != "GET" and route.path not in bodies):
+            continue
+        path = route.path.replace("{answer}", str(answer)).replace("{entry}", str(entry))
+        told = shared.ask(path, bodies.get(route.path), token=token).json
+        if "error" in told:
+            told = shared.ask(path, bodies.get(route.path), token=owner).json
+        assert model is not None
+        assert set(told) == set(model.model_fields)
+        assert model.model_validate(told, strict=True).model_dump() == told
+        seen += 1
+    assert seen == 15
+
+
+def test_the_loss_in_the_text_precedes_the_default(shared: Served, token: str) -> None:
     text = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.125) COUNT(*) FROM visits"
     told = shared.ask("/v1/query", {"sql": text, "default_epsilon": 1}, token=token).json
     assert told["receipt"]["entries"][0]["loss"] == "1/8"
@@ -279,7 +344,7 @@ def test_a_query_that_runs_too_long_is_cancelled_and_says_whether_it_was_charged
         assert served.spent() == Fraction(1, 10)
 
 
-def test_json_that_means_two_things_is_none() -> None:
+def test_ambiguous_or_deep_json_is_refused() -> None:
     for text in (
         b'{"a": 1, "a": 2}',
         b"NaN",
@@ -295,6 +360,6 @@ def test_json_that_means_two_things_is_none() -> None:
         parse_json(b"9" * 10_000)
 
 
-def test_dates_of_parameters_are_dates() -> None:
-    asked = parse_query_request({"sql": "", "parameters": [{"type": "DATE", "value": "2024-01-31"}]})
+def test_date_parameters_are_parsed() -> None:
+    asked = parse_body(QueryBody, {"sql": "", "parameters": [{"type": "DATE", "value": "2024-01-31"}]})
     assert asked.parameters == [dt.date(2024, 1, 31)]

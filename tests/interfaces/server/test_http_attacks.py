@@ -1,4 +1,4 @@
-"""What may be tried over HTTP: other people's tokens and answers, races, leaving, and requests that are none."""
+"""Attacks over HTTP: other users' tokens and answers, races, lost connections, and malformed requests."""
 
 from __future__ import annotations
 
@@ -25,17 +25,20 @@ from speeds import examples
 import dpsql
 from dpsql.errors import Error, ProgrammingError
 from dpsql.interfaces.server.http.answers import MOST_ANSWERS, MOST_CONFIDENCES
-from dpsql.interfaces.server.http.door import HttpServer
-from dpsql.interfaces.server.http.requests import (
-    MOST_BYTES,
-    parse_json,
-    parse_query_request,
-    parse_quote_request,
+from dpsql.interfaces.server.http.bodies import (
+    CodeBody,
+    CombineBody,
+    LoginBody,
+    QueryBody,
+    QuoteBody,
+    parse_body,
 )
+from dpsql.interfaces.server.http.door import HttpServer
+from dpsql.interfaces.server.http.requests import MOST_BYTES, parse_json
 from dpsql.interfaces.server.http.responses import get_status
+from dpsql.interfaces.server.limits import Limits
 from dpsql.interfaces.server.logins import PasswordCheckLimiter
 from dpsql.interfaces.server.protocol.scram import Verifier
-from dpsql.interfaces.server.service import Limits
 
 from .conftest import PASSWORD, Serve, Served, Told
 from .test_attacks import PURE, Stuck, asking, certificate, charges, from_address, read_all
@@ -56,14 +59,14 @@ def unslowed(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def raw(served: Served, data: bytes) -> bytes:
-    """What the server says to these bytes, up to the end of the connection."""
+    """Send bytes, and return the server's bytes up to the end of the connection."""
     with socket.create_connection(("127.0.0.1", served.http), timeout=30) as client:
         client.sendall(data)
         return read_all(client)
 
 
 def request(token: str, body: bytes, *headers: str, path: str = "/v1/query") -> bytes:
-    """A request as its bytes."""
+    """Return the bytes of a request."""
     lines = [
         f"POST {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {token}", "Content-Type: application/json",
         f"Content-Length: {len(body)}", *headers, "", "",
@@ -72,8 +75,8 @@ def request(token: str, body: bytes, *headers: str, path: str = "/v1/query") -> 
 
 
 @pytest.mark.usefixtures("unslowed")
-def test_a_token_ends_between_two_requests_of_one_connection(shared: Served) -> None:
-    """Each request proves who asks: neither revoked nor expired tokens, nor those of a former password, are taken."""
+def test_each_request_checks_its_token_again(shared: Served) -> None:
+    """Revoked and expired tokens, and those of a former password, are refused."""
     store = shared.service.users
     revoked = store.add_token("bob", "", 1)
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", shared.http)) as connection:
@@ -94,8 +97,8 @@ def test_a_token_ends_between_two_requests_of_one_connection(shared: Served) -> 
 
 
 @pytest.mark.usefixtures("unslowed")
-def test_whatever_proves_nothing_is_refused_alike(shared: Served, token: str) -> None:
-    """The body says nothing of what was wrong; two proofs are none."""
+def test_all_invalid_credentials_get_the_same_answer(shared: Served, token: str) -> None:
+    """The body does not say what was wrong; two Authorization headers are invalid."""
     other = token[:-1] + ("0" if token[-1] != "0" else "1")
     told = [
         shared.ask("/v1/budget", headers=headers)
@@ -119,10 +122,10 @@ def test_whatever_proves_nothing_is_refused_alike(shared: Served, token: str) ->
     assert raw(shared, twice.encode()).startswith(b"HTTP/1.1 401")
 
 
-def test_guessing_is_slowed_by_what_is_guessed(
+def test_failed_tokens_are_slowed_by_their_id(
     shared: Served, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each failure of a token's id is answered later than the one before; the token itself is not slowed, and forgives."""
+    """Each failure of a token's id is answered later than the last; the right token is not slowed, and resets the delay."""
     waited: list[float] = []
 
     async def noted(seconds: float) -> None:
@@ -145,10 +148,8 @@ def test_guessing_is_slowed_by_what_is_guessed(
     assert token.rpartition("_")[2] not in str(shared.logged)
 
 
-def test_passwords_of_many_names_keep_no_processor_busy(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of sixty names twenty are looked at; then a right one is refused, too, until time has passed. Tokens are not concerned."""
+def test_password_checks_of_one_network_are_limited(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty of forty passwords are checked; then a correct one is refused, too, until time has passed. Tokens are not affected."""
     checked = list[str]()
     proves = Verifier.matches_password
     monkeypatch.setattr(
@@ -174,7 +175,7 @@ def test_passwords_of_many_names_keep_no_processor_busy(
 
 
 def test_all_networks_together_have_a_limit_of_checks() -> None:
-    """And what is forgotten of the oldest networks opens nothing beyond it."""
+    """Forgetting the oldest networks does not raise the limit."""
     now = [0.0]
     checks = PasswordCheckLimiter(clock=lambda: now[0])
     assert sum(checks.allow_check(f"192.0.{number}.1") for number in range(200)) == 60
@@ -182,7 +183,7 @@ def test_all_networks_together_have_a_limit_of_checks() -> None:
     assert sum(checks.allow_check(f"198.51.{number % 250}.{number // 250}") for number in range(20_000)) == 7
 
 
-def test_both_doors_race_for_the_last_epsilon(tmp_path: Path, serve: Serve) -> None:
+def test_both_protocols_race_for_the_last_epsilon(tmp_path: Path, serve: Serve) -> None:
     """One user by twenty connections: exactly ten are answered, and all charges are the user's budget."""
     with serve(tmp_path, policy=PURE, limits=Limits(logins=50)) as served, ThreadPoolExecutor(20) as pool:
         token = served.token()
@@ -200,8 +201,8 @@ def test_both_doors_race_for_the_last_epsilon(tmp_path: Path, serve: Serve) -> N
     assert sum(charges(served.ledger, account="ana")) == sum(charges(served.ledger)) == 1
 
 
-def test_who_leaves_between_charge_and_answer_asks_again_free(served: Served) -> None:
-    """The answer is stored although nobody waits for it; and it is the same answer by the other door."""
+def test_a_client_that_left_after_the_charge_gets_the_answer_free(served: Served) -> None:
+    """The answer is stored although no client waits for it; the other protocol returns the same answer."""
     token, body = served.token(), {"sql": f"{COUNT}", "epsilon": 0.5}
     with socket.create_connection(("127.0.0.1", served.http), timeout=30) as client:
         client.sendall(request(token, json.dumps(body).encode()))
@@ -217,7 +218,7 @@ def test_who_leaves_between_charge_and_answer_asks_again_free(served: Served) ->
 
 
 def until(found: Any) -> None:
-    """Waits until something is so."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + 30
     while not found():
         assert time.monotonic() < deadline
@@ -225,10 +226,8 @@ def until(found: Any) -> None:
 
 
 @pytest.mark.parametrize("how", ["leave", "timeout", "stop"])
-def test_a_query_that_runs_is_cancelled_by_time_and_by_no_loss_of_a_connection(
-    tmp_path: Path, serve: Serve, how: str
-) -> None:
-    """Meanwhile others are answered; a server that stops waits as long as it says, and stops them then."""
+def test_a_running_query_is_cancelled_by_its_time_limit_only(tmp_path: Path, serve: Serve, how: str) -> None:
+    """A lost connection cancels nothing. Others are answered meanwhile; a stopping server waits for its limit, then stops statements."""
     with serve(tmp_path, limits=Limits(drain_seconds=0.5)) as served:
         begun = threading.Event()
         plain = served.service.connections._opener
@@ -253,7 +252,7 @@ def test_a_query_that_runs_is_cancelled_by_time_and_by_no_loss_of_a_connection(
     assert stuck._stopped.is_set()
 
 
-def test_a_crowd_of_one_analyst_is_bounded_over_both_doors(tmp_path: Path, serve: Serve) -> None:
+def test_statements_of_one_analyst_are_limited_over_both_protocols(tmp_path: Path, serve: Serve) -> None:
     """With room for one statement and one that waits, the rest is refused, uncharged; another analyst is answered."""
     with (
         serve(tmp_path, limits=Limits(workers=2, running_per_user=1, waiting_per_user=1)) as served,
@@ -286,17 +285,15 @@ def test_a_crowd_of_one_analyst_is_bounded_over_both_doors(tmp_path: Path, serve
         b"\x00\x00\x00\x08\x04\xd2\x16\x2f",
     ],
 )
-def test_bytes_that_are_no_request_end_the_connection_with_an_error_of_the_protocol(
-    shared: Served, data: bytes
-) -> None:
-    """And never with a traceback; the server goes on."""
+def test_bytes_that_are_not_http_end_the_connection(shared: Served, data: bytes) -> None:
+    """The error is one of HTTP, without a traceback, and the server goes on."""
     told = raw(shared, data)
     assert told == b"" or told.startswith(b"HTTP/1.1 4")
     assert b"Traceback" not in told
     assert shared.ask("/health").status == 200
 
 
-def test_large_slow_and_half_bodies(tmp_path: Path, serve: Serve) -> None:
+def test_large_slow_and_incomplete_bodies_are_refused(tmp_path: Path, serve: Serve) -> None:
     with serve(tmp_path, limits=Limits(login_seconds=0.6)) as served:
         token = served.token()
         stated = f"POST /v1/query HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
@@ -328,7 +325,7 @@ def test_large_slow_and_half_bodies(tmp_path: Path, serve: Serve) -> None:
 
 
 def test_one_address_leaves_room_for_others(tmp_path: Path, serve: Serve) -> None:
-    """It has half of the connections, the next one half of the rest, whether they ask or not."""
+    """An address has half of the connections, the next one half of the rest, whether they send requests or not."""
     with serve(tmp_path, limits=Limits(connections=8)) as served:
         crowd = [
             from_address(served, address, served.http) for address in ["127.0.0.1"] * 10 + ["127.0.0.2"] * 10
@@ -357,7 +354,7 @@ def test_a_client_that_does_not_read_is_dropped(tmp_path: Path, serve: Serve) ->
         assert served.ask("/health").status == 200
 
 
-def test_paths_lead_to_nothing_else_and_headers_carry_no_text_of_a_client(shared: Served, token: str) -> None:
+def test_odd_paths_are_refused_and_headers_carry_no_text_of_a_client(shared: Served, token: str) -> None:
     for path in (
         "/v1/../../etc/passwd",
         "/v1/receipts/..%2f..%2fetc%2fpasswd",
@@ -379,8 +376,8 @@ def test_paths_lead_to_nothing_else_and_headers_carry_no_text_of_a_client(shared
         assert b"root:" not in told.body
 
 
-def test_pages_of_other_sites_ask_nothing(shared: Served, token: str) -> None:
-    """No cookie, no CORS header, no challenge that a browser answers by itself; and what a form sends is no request."""
+def test_pages_of_other_sites_cannot_send_queries(shared: Served, token: str) -> None:
+    """There is no cookie, no CORS header and no challenge that a browser answers by itself; bodies of forms are refused."""
     cross = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
     told = [
         shared.ask("/v1/query", method="OPTIONS", headers=cross),
@@ -414,8 +411,8 @@ def test_the_log_of_requests_holds_no_query_and_no_value(shared: Served, token: 
         assert word not in said
 
 
-def test_answers_in_memory_are_few(shared: Served, token: str) -> None:
-    """The latest of each user are kept, each for few confidences, whatever one user asks."""
+def test_kept_answers_and_confidences_are_limited(shared: Served, token: str) -> None:
+    """The latest answers of each user are kept, each for a few confidences."""
     numbers = []
     for number in range(MOST_ANSWERS + 1):
         body = {"sql": f"SELECT beds + {number} AS b FROM wards", "epsilon": 1}
@@ -426,10 +423,8 @@ def test_answers_in_memory_are_few(shared: Served, token: str) -> None:
     assert told == [200] * MOST_CONFIDENCES + [400]
 
 
-def test_a_failure_that_should_not_happen_says_nothing(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before the charge and after it: no words of the exception, and whether it was charged."""
+def test_an_unforeseen_failure_has_no_words(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before and after the charge, the error has no words of the exception, and says whether it was charged."""
     token = served.token()
 
     def failing(*_: Any, **__: Any) -> Any:
@@ -437,9 +432,9 @@ def test_a_failure_that_should_not_happen_says_nothing(
 
     told = []
     for name in (
-        "dpsql.interfaces.server.http.api.parse_stated_options",
+        "dpsql.interfaces.server.http.queries.parse_stated_options",
         "dpsql.engine.release.noisy_groups.draw_noise",
-        "dpsql.interfaces.server.http.api.format_charges",
+        "dpsql.interfaces.server.http.queries.format_charges",
     ):
         with monkeypatch.context() as patched:
             patched.setattr(name, failing)
@@ -454,7 +449,7 @@ def test_a_failure_that_should_not_happen_says_nothing(
     assert again["receipt"]["entries"] == []
 
 
-def test_beyond_this_machine_there_is_no_http_without_tls(served: Served) -> None:
+def test_http_on_a_network_requires_tls(served: Served) -> None:
     async def start() -> None:
         await HttpServer(served.service).start("0.0.0.0", 0)
 
@@ -463,8 +458,8 @@ def test_beyond_this_machine_there_is_no_http_without_tls(served: Served) -> Non
     assert refused.value.code == "no_tls"
 
 
-def test_tls_is_required_where_there_is_a_certificate(tmp_path: Path, serve: Serve) -> None:
-    """What is sent unencrypted is not read; who is not trusted is not asked; a handshake that does not come ends."""
+def test_a_server_with_a_certificate_requires_tls(tmp_path: Path, serve: Serve) -> None:
+    """Plain requests are not read, clients refuse an unknown certificate, and a missing handshake ends the connection."""
     context = certificate(tmp_path)
     with serve(tmp_path, tls=context, limits=Limits(login_seconds=1)) as served:
         token = served.token()
@@ -483,7 +478,7 @@ def test_tls_is_required_where_there_is_a_certificate(tmp_path: Path, serve: Ser
 
 
 def bodies() -> st.SearchStrategy[Any]:
-    """JSON that is near to a request."""
+    """Return JSON that resembles a request."""
     names = st.sampled_from(
         ["sql", "queries", "parameters", "epsilon", "delta", "replay", "seconds", "confidences", "x"]
     )
@@ -500,11 +495,11 @@ def bodies() -> st.SearchStrategy[Any]:
 
 @settings(max_examples=examples(160), deadline=None)
 @given(st.one_of(st.binary(max_size=40), bodies().map(lambda data: json.dumps(data).encode())))
-def test_whatever_a_body_holds_it_is_a_request_or_an_error_of_who_sent_it(body: bytes) -> None:
-    for read in (parse_query_request, parse_quote_request):
+def test_any_body_is_a_request_or_a_client_error(body: bytes) -> None:
+    for model in (QueryBody, CombineBody, QuoteBody, LoginBody, CodeBody):
         found = None
         try:
-            read(parse_json(body))
+            parse_body(model, parse_json(body))
         except Error as error:
             found = error
         assert found is None or 400 <= get_status(found) < 500

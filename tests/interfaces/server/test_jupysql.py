@@ -41,7 +41,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.mark.slow
-def test_it_asks_a_server(shell: Any, shared: Served) -> None:
+def test_jupysql_queries_a_server(shell: Any, shared: Served) -> None:
     address = f"127.0.0.1:{shared.port}/clinic?options={quote('-c dpsql.epsilon=0.25')}"
     shell.run_line_magic("sql", f"postgresql+psycopg://ana:{quote(PASSWORD)}@{address}")
     shell.run_cell_magic("sql", "res <<", GROUPED)
@@ -51,7 +51,7 @@ def test_it_asks_a_server(shell: Any, shared: Served) -> None:
 
 
 @pytest.mark.slow
-def test_it_asks_a_file(shell: Any, tmp_path: Path) -> None:
+def test_jupysql_queries_a_file(shell: Any, tmp_path: Path) -> None:
     file, store = prepared(tmp_path)
     store.close()
     policy = tmp_path / "clinic.yaml"

@@ -1,4 +1,4 @@
-"""Logins by OpenID Connect, at a small issuer: who gets in, and whom no token, code, state or key lets in."""
+"""Logins by OpenID Connect at a small issuer: valid ones, and wrong tokens, codes, states and keys."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def honest(issuer: Issuer, served: Served) -> None:
     """Before each test the issuer does what it should, and nobody has failed of late."""
     issuer.subject, issuer.key, issuer.published = "248289761001", _KEYS[0], [_KEYS[0]]
     issuer.change = unchanged
-    provider = served.door.api.authenticator.provider
+    provider = served.door.api.context.authenticator.provider
     assert provider is not None
     provider._keys = None
     served.service.failed_logins.reset_failures("issuer")
-    served.door.api.authenticator._login_limiter.__init__()  # type: ignore[misc]
+    served.door.api.context.authenticator._login_limiter.__init__()  # type: ignore[misc]
 
 
 class _Stay(HTTPRedirectHandler):
@@ -90,7 +90,7 @@ def logged_in(served: Served, *, secret: str | None = None, **changed: str) -> T
     return served.ask("/v1/login/code", {**back, "secret": secret or own, **changed})
 
 
-def test_who_the_issuer_names_asks_as_the_user_with_that_subject(served: Served) -> None:
+def test_a_login_is_of_the_user_with_the_issuer_s_subject(served: Served) -> None:
     """The session asks and is charged as ana; the audit log says by what she logged in."""
     assert served.ask("/v1/login").json == {"issuer": "127.0.0.1"}
     told = logged_in(served)
@@ -104,14 +104,14 @@ def test_who_the_issuer_names_asks_as_the_user_with_that_subject(served: Served)
     assert served.ask("/v1/session", token=session).status == 401
 
 
-def test_the_address_has_no_secret_and_logs_have_nothing(served: Served, issuer: Issuer) -> None:
+def test_addresses_and_logs_have_no_secret(served: Served, issuer: Issuer) -> None:
     """PKCE's challenge in place of its verifier; state and nonce are new each time; neither code nor state is logged."""
     own = secrets.token_urlsafe(32)
     asked = [{k: v[0] for k, v in parse_qs(urlsplit(begun(served, own)).query).items()} for _ in range(2)]
     assert asked[0]["response_type"] == "code"
     assert asked[0]["code_challenge_method"] == "S256"
     assert len({each[name] for each in asked for name in ("state", "nonce", "code_challenge")}) == 6
-    provider = served.door.api.authenticator.provider
+    provider = served.door.api.context.authenticator.provider
     assert provider is not None
     verifiers = [each.verifier for each in provider._pending_logins.values()]
     assert not any(word in str(asked) for word in (own, SECRET, *verifiers))
@@ -144,7 +144,7 @@ WRONG: dict[str, Change] = {
 
 @pytest.mark.whole
 @pytest.mark.parametrize("what", WRONG)
-def test_an_id_token_that_is_wrong_opens_nothing(
+def test_a_wrong_id_token_is_refused(
     served: Served, issuer: Issuer, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     monkeypatch.setattr(type(served.service.failed_logins), "note_failure", lambda *_: 0.0)
@@ -155,7 +155,7 @@ def test_an_id_token_that_is_wrong_opens_nothing(
     assert [event.name for event in served.audit][-1] == "login refused"
 
 
-def test_states_codes_and_tabs(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_code_is_bound_to_its_state_and_tab(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A state is used once, by the tab that began it, within ten minutes; a code by the login that it was given for."""
     monkeypatch.setattr(type(served.service.failed_logins), "note_failure", lambda *_: 0.0)
     own = secrets.token_urlsafe(32)
@@ -168,14 +168,16 @@ def test_states_codes_and_tabs(served: Served, monkeypatch: pytest.MonkeyPatch) 
     assert logged_in(served, code="invented").status == 401
     first, second = (sent_back(begun(served, own)) for _ in range(2))
     assert served.ask("/v1/login/code", {**first, "code": second["code"], "secret": own}).status == 401
-    provider = served.door.api.authenticator.provider
+    provider = served.door.api.context.authenticator.provider
     assert provider is not None
     late = sent_back(begun(served, own))
     monkeypatch.setattr(provider, "_clock", lambda: time.monotonic() + 601)
     assert served.ask("/v1/login/code", {**late, "secret": own}).status == 401
 
 
-def test_keys_of_the_issuer_alone(served: Served, issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_issuer_s_keys_are_accepted(
+    served: Served, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A key that it does not publish signs nothing; a new one is found, but is not looked for without end."""
     monkeypatch.setattr(type(served.service.failed_logins), "note_failure", lambda *_: 0.0)
     assert logged_in(served).status == 200
@@ -192,14 +194,16 @@ def test_keys_of_the_issuer_alone(served: Served, issuer: Issuer, monkeypatch: p
     monkeypatch.setattr(oidc, "_fetch_json", noted)
     assert logged_in(served).status == 401  # within the minute
     assert not [url for url in fetched if url.endswith("/keys")]
-    provider = served.door.api.authenticator.provider
+    provider = served.door.api.context.authenticator.provider
     assert provider is not None
     provider._keys_fetched_at -= 61
     assert logged_in(served).status == 200
     assert len([url for url in fetched if url.endswith("/keys")]) == 1
 
 
-def test_access_tokens_for_this_api(served: Served, issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_access_tokens_for_this_api_are_accepted(
+    served: Served, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Those of RFC 9068 for this audience ask; ID tokens, other audiences and wrong ones do not, nor do any without an audience."""
     monkeypatch.setattr(type(served.service.failed_logins), "note_failure", lambda *_: 0.0)
     right = issuer.access_token()
@@ -219,7 +223,7 @@ def test_access_tokens_for_this_api(served: Served, issuer: Issuer, monkeypatch:
     ]
     for token in wrong:
         assert served.ask("/v1/session", token=token).status == 401, token
-    provider = served.door.api.authenticator.provider
+    provider = served.door.api.context.authenticator.provider
     assert provider is not None
     closed = OidcProvider(OidcClient(issuer.url, CLIENT, "http://localhost/", SECRET))
     assert closed.find_subject_by_token(right) is None
@@ -247,13 +251,13 @@ def test_a_session_ends_with_its_subject(
     assert logged_in(served).status == 401
 
 
-def test_an_auditor_asks_nothing_by_this_door_either(served: Served, issuer: Issuer) -> None:
+def test_an_auditor_with_an_access_token_runs_no_queries(served: Served, issuer: Issuer) -> None:
     issuer.subject = "eve@example.org"
     session = logged_in(served).json["session"]
     assert served.ask("/v1/query", COUNT, token=session).status == 403
 
 
-def test_begins_are_limited(served: Served) -> None:
+def test_starts_of_logins_are_limited(served: Served) -> None:
     """They need no password, and each is remembered for ten minutes."""
     told = [served.ask("/v1/login", {"binder": compute_digest("x")}).status for _ in range(21)]
     assert told == [200] * 20 + [503]
@@ -268,7 +272,7 @@ def test_without_an_issuer_there_is_no_such_login(shared: Served) -> None:
     assert shared.ask("/v1/login/code", {"state": "a", "code": "b", "secret": "c"}).status == 404
 
 
-def test_an_issuer_that_is_not_what_it_says_or_not_encrypted(issuer: Issuer) -> None:
+def test_another_or_unencrypted_issuer_is_refused(issuer: Issuer) -> None:
     for url in ("http://login.example.org", "ftp://127.0.0.1", "https://user:word@login.example.org"):
         with pytest.raises(ProgrammingError):
             OidcProvider(OidcClient(url, CLIENT, "https://dp.example.org/"))
@@ -280,7 +284,7 @@ def test_an_issuer_that_is_not_what_it_says_or_not_encrypted(issuer: Issuer) -> 
         gone.begin_login(compute_digest("x"))
 
 
-def test_subjects_of_another_issuer_are_not_taken_for_this_one_s(tmp_path: Path) -> None:
+def test_subjects_of_another_issuer_are_refused(tmp_path: Path) -> None:
     with closing(UserStore.open(tmp_path / "users", create=True)) as store:
         store.add_user("ana", Role.analyst, "a long password")
         store.require_issuer("https://one.example.org")
@@ -303,7 +307,7 @@ def test_a_browser_logs_in_and_keeps_nothing_in_its_address(
     served: Served, issuer: Issuer, tmp_path: Path
 ) -> None:
     """One click leads to the issuer and back; the code is not in the address any more, and going back asks nobody."""
-    provider = served.door.api.authenticator.provider
+    provider = served.door.api.context.authenticator.provider
     assert provider is not None
     before, provider.client = (
         provider.client,

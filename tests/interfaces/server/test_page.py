@@ -1,4 +1,4 @@
-"""The web page: what a browser sees and does, what the page may load, and the sessions that it asks by."""
+"""The web page in a browser: its views, the files that it may load, and its sessions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def log_out(page: Page) -> None:
     page.wait("!document.querySelector('#login').hidden")
 
 
-def test_an_analyst_asks_in_a_browser(page: Page, shared: Served) -> None:
+def test_an_analyst_runs_queries_in_a_browser(page: Page, shared: Served) -> None:
     """By keyboard alone, on a phone: the price before anything is spent, then the answer with ±, then the history.
 
     The page loads nothing from elsewhere, and what a column is called never becomes HTML.
@@ -98,13 +98,13 @@ def test_an_auditor_oversees_in_a_browser(page: Page, shared: Served) -> None:
     assert "visits for bob" in page.value("document.querySelector('#view').innerText")
     assert "Advice:" in page.value("document.querySelector('#view').innerText")
     assert page.value("document.documentElement.scrollWidth") == 390  # a digest is broken, and widens no page
-    shared.door.api.authenticator.sessions = WebSessions()
+    shared.door.api.context.authenticator.sessions = WebSessions()
     page.value("location.hash = 'tables'")
     page.wait("document.querySelector('#refused').innerText === 'The session has ended.'")
     assert page.value("document.querySelector('#view').innerText") == ""
 
 
-def test_the_files_are_the_folder_s_and_may_load_nothing_else(shared: Served) -> None:
+def test_only_files_of_the_folder_are_served_and_loaded(shared: Served) -> None:
     for name, file in files.FILES.items():
         told = shared.ask(f"/page/{name}")
         assert (told.status, told.body, told.headers["content-type"]) == (200, file.content, file.type)
@@ -135,7 +135,7 @@ def unslowed(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("unslowed")
-def test_a_session_ends_with_the_password_the_user_and_by_hand(shared: Served) -> None:
+def test_a_web_session_ends_with_its_password_user_or_logout(shared: Served) -> None:
     """A token, a session or another's password begins none; the log has no secret."""
     store = shared.service.users
     first, second, third = (begun(shared, "bob").json["session"] for _ in range(3))
@@ -155,7 +155,7 @@ def test_a_session_ends_with_the_password_the_user_and_by_hand(shared: Served) -
 
 
 @pytest.mark.usefixtures("unslowed")
-def test_what_oversees_is_for_who_does(shared: Served) -> None:
+def test_only_owners_and_auditors_see_all_entries_and_users(shared: Served) -> None:
     """Neither entries, users nor the policy are an analyst's to read; no secret is in them for anybody."""
     eve, ana = shared.token("eve"), begun(shared).json["session"]
     for path in ("/v1/entries", "/v1/users", "/v1/policy"):
@@ -173,7 +173,7 @@ def test_what_oversees_is_for_who_does(shared: Served) -> None:
     ]  # fmt: skip
 
 
-def test_sessions_end_by_time_and_number() -> None:
+def test_web_sessions_end_by_time_and_number() -> None:
     now = [0.0]
     sessions, verifier = WebSessions(clock=lambda: now[0]), Verifier.from_password(PASSWORD)
     used, idle = sessions.begin_session("ana", verifier), sessions.begin_session("ana", verifier)

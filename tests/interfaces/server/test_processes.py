@@ -1,4 +1,4 @@
-"""Processes that answer beside each other: one ledger, one audit log, one set of limits, whichever answers."""
+"""Parallel engine processes share one ledger, one audit log and one set of limits."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ import psycopg
 import pytest
 
 import dpsql
+from dpsql.interfaces.server.limits import Limits
 from dpsql.interfaces.server.processes import ProcessPool
-from dpsql.interfaces.server.service import Limits
 from dpsql.ledger.audit_log import verify_log
 
 from .conftest import POLICY, Serve, Served, prepared, serving
@@ -66,7 +66,7 @@ def connected(served: Served, user: str = "ana", **settings: str) -> Iterator[ps
         yield connection
 
 
-def test_both_doors_answer_as_one_process_does(pair: Served) -> None:
+def test_both_protocols_answer_as_with_one_process(pair: Served) -> None:
     """Answer, price and ±; the other process, and the other door, answer the question again, free."""
     told = list[str]()
     with connected(pair) as connection:
@@ -88,7 +88,7 @@ def test_both_doors_answer_as_one_process_does(pair: Served) -> None:
     assert len(charges(pair.ledger, account="ana")) == before == 1
 
 
-def test_the_processes_take_turns(pair: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_processes_answer_queries(pair: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has answered something when many ask."""
     asked = set[Any]()
     idlest = ProcessPool.select_idlest_process
@@ -104,7 +104,7 @@ def test_the_processes_take_turns(pair: Served, monkeypatch: pytest.MonkeyPatch)
     assert asked == set(processes(pair)._processes)
 
 
-def test_errors_cross_with_their_place_and_whether_they_were_charged(pair: Served) -> None:
+def test_errors_of_a_process_keep_their_place_and_charge(pair: Served) -> None:
     plain = {"dpsql.dialect": "duckdb"}
     with connected(pair, **plain) as connection, pytest.raises(psycopg.Error) as refused:
         connection.execute("SELECT AVG(csot) FROM visits")
@@ -116,7 +116,7 @@ def test_errors_cross_with_their_place_and_whether_they_were_charged(pair: Serve
     assert refused.value.diag.statement_position == "12"
 
 
-def test_what_nobody_holds_is_forgotten(pair: Served) -> None:
+def test_unreferenced_results_are_dropped(pair: Served) -> None:
     """The process keeps an answer for intervals at other confidences as long as somebody here has it."""
     result = processes(pair).create_query_runner("ana").query(GROUPED, epsilon="0.1", dialect="postgres")
     kept: Any = result._interval_of
@@ -134,7 +134,7 @@ def test_what_nobody_holds_is_forgotten(pair: Served) -> None:
     assert intervals(0.8) is None
 
 
-def test_a_plan_is_of_its_analyst_alone(pair: Served) -> None:
+def test_a_plan_is_answered_only_for_its_analyst(pair: Served) -> None:
     """Under another analyst's number, and under one that is gone, the question itself is asked."""
     planned = (
         processes(pair).create_query_runner("ana").plan("SELECT COUNT(*) AS a FROM visits", epsilon="0.2")
@@ -149,9 +149,7 @@ def test_a_plan_is_of_its_analyst_alone(pair: Served) -> None:
     assert bob.answer(planned).columns == ("a",)
 
 
-def test_signals_of_the_server_end_no_process_and_what_is_killed_is_begun_anew(
-    tmp_path: Path, serve: Serve
-) -> None:
+def test_processes_ignore_signals_and_a_killed_one_is_restarted(tmp_path: Path, serve: Serve) -> None:
     """A question that was under way says that nobody knows whether it was charged; the next ones are answered."""
     with serve(tmp_path, processes=2) as served:
         first = pids(served)
@@ -180,7 +178,7 @@ def test_signals_of_the_server_end_no_process_and_what_is_killed_is_begun_anew(
     verify_log(tmp_path / "clinic.audit")
 
 
-def test_a_process_that_ends_amid_a_charged_question_is_a_failure(tmp_path: Path, serve: Serve) -> None:
+def test_a_process_that_ends_during_a_charged_query_is_a_failure(tmp_path: Path, serve: Serve) -> None:
     """As where one row takes more memory than there is, and the system kills what needs it: it counts toward the lock."""
     file, store = prepared(tmp_path)
     store.close()
@@ -242,7 +240,7 @@ def test_a_reload_changes_the_policy_of_all_processes(tmp_path: Path, serve: Ser
 
 
 @pytest.mark.deep
-def test_what_runs_in_a_process_is_stopped_by_its_owner(tmp_path: Path, serve: Serve) -> None:
+def test_an_owner_stops_a_query_in_a_process(tmp_path: Path, serve: Serve) -> None:
     """By `statement_seconds`, and not by statement_timeout: the engine stops, and the failure is in the ledger."""
     file, store = prepared(tmp_path)
     store.close()
@@ -263,7 +261,7 @@ def test_what_runs_in_a_process_is_stopped_by_its_owner(tmp_path: Path, serve: S
         assert len(charges(served.ledger, account="ana")) == 2
 
 
-def test_a_ledger_in_memory_is_of_one_process(tmp_path: Path) -> None:
+def test_a_ledger_in_memory_cannot_be_shared_by_processes(tmp_path: Path) -> None:
     from dpsql.interfaces.server.service import Service
     from dpsql.policy import load
 
@@ -274,7 +272,7 @@ def test_a_ledger_in_memory_is_of_one_process(tmp_path: Path) -> None:
     store.close()
 
 
-def test_parts_of_the_machine() -> None:
+def test_processes_divide_the_machine() -> None:
     """Each process has its share of memory and processors; alone it has what it always had."""
     from dpsql.backends.duckdb import settings
 

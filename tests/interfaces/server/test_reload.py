@@ -1,4 +1,4 @@
-"""A policy and data that change while the server runs: what is asked before, meanwhile and after, and what is refused."""
+"""Reloads of policy and data while the server runs: queries before, during and after them, and refused reloads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import yaml
 
 from dpsql.errors import Error
 from dpsql.interfaces.server.doors import Lifecycle, serve_until_signal
-from dpsql.interfaces.server.service import Limits, Turns
+from dpsql.interfaces.server.limits import Limits, Turns
 from dpsql.interfaces.server.users import Role
 
 from .conftest import PASSWORD, POLICY, Serve, Served
@@ -58,7 +58,7 @@ def counted(served: Served, token: str, epsilon: float = 1) -> Any:
     return told.json
 
 
-def test_a_new_policy_and_new_data_without_losing_a_session(tmp_path: Path, serve: Serve) -> None:
+def test_a_reload_takes_policy_and_data_and_keeps_sessions(tmp_path: Path, serve: Serve) -> None:
     """The receipt names the policy and the data that answered; old answers are not given for new data; users are let in."""
     with (
         serve(tmp_path, policy=policy(per_analyst={"epsilon": 1})) as served,
@@ -90,7 +90,7 @@ def test_a_new_policy_and_new_data_without_losing_a_session(tmp_path: Path, serv
         assert served.spent() == 10  # what was spent stays spent
 
 
-def test_a_policy_that_is_wrong_changes_nothing(tmp_path: Path, serve: Serve) -> None:
+def test_an_invalid_policy_changes_nothing(tmp_path: Path, serve: Serve) -> None:
     """Unknown columns, other budgets than the ledger's, no users who ask: the former policy answers on."""
     with serve(tmp_path, policy=policy()) as served:
         token = served.token()
@@ -108,7 +108,7 @@ def test_a_policy_that_is_wrong_changes_nothing(tmp_path: Path, serve: Serve) ->
         assert counted(served, token, 2)["receipt"]["policy"] == before["receipt"]["policy"]
 
 
-def test_who_asks_during_reloads_is_answered(tmp_path: Path, serve: Serve) -> None:
+def test_queries_during_reloads_are_answered(tmp_path: Path, serve: Serve) -> None:
     """Each answer is by one policy or the other, and each charge is there once."""
     with serve(tmp_path, policy=policy()) as served, ThreadPoolExecutor(2) as pool:
         token, digests = served.token(), {served.service.policy.compute_digest()}
@@ -134,7 +134,7 @@ def test_who_asks_during_reloads_is_answered(tmp_path: Path, serve: Serve) -> No
         assert served.spent() * 10 == 8
 
 
-def test_data_that_changed_is_not_answered_from_under_the_former_policy(tmp_path: Path, serve: Serve) -> None:
+def test_changed_data_is_not_read_under_the_former_policy(tmp_path: Path, serve: Serve) -> None:
     """Where the new data does not fit and the former is gone, nobody is answered until a reload succeeds."""
     with serve(tmp_path, policy=policy()) as served:
         token, file = served.token(), tmp_path / "clinic.duckdb"
@@ -150,7 +150,7 @@ def test_data_that_changed_is_not_answered_from_under_the_former_policy(tmp_path
         assert counted(served, token)["receipt"]["entries"]
 
 
-def test_new_data_under_a_policy_that_does_not_fit_is_not_answered(tmp_path: Path, serve: Serve) -> None:
+def test_data_that_does_not_fit_the_policy_is_not_read(tmp_path: Path, serve: Serve) -> None:
     """The former policy would open the new data, too, and give the answers of the former for it."""
     with serve(tmp_path, policy=policy()) as served:
         token = served.token()
@@ -164,7 +164,7 @@ def test_new_data_under_a_policy_that_does_not_fit_is_not_answered(tmp_path: Pat
         assert counted(served, token)["receipt"]["entries"]
 
 
-def test_a_server_without_its_data_stops_as_any_other(tmp_path: Path, serve: Serve) -> None:
+def test_a_server_without_its_data_stops_normally(tmp_path: Path, serve: Serve) -> None:
     """And a failure that nobody foresaw says nothing of its words."""
     with serve(tmp_path, policy=policy()) as served:
         (tmp_path / "clinic.duckdb").write_bytes(b"this is no database")
@@ -180,7 +180,7 @@ def test_a_server_without_its_data_stops_as_any_other(tmp_path: Path, serve: Ser
         assert "alice" not in f"{told.body!r}{served.logged}"
 
 
-def test_owners_reload_over_http(tmp_path: Path, serve: Serve) -> None:
+def test_only_owners_reload_over_http(tmp_path: Path, serve: Serve) -> None:
     """From the policy's file; nobody else may, and what is wrong with it is said and logged."""
     path = tmp_path / "clinic.yaml"
     with serve(tmp_path, policy=policy()) as served:
@@ -221,7 +221,7 @@ def test_sighup_reloads_and_the_server_goes_on() -> None:
     assert found.count("stopped") == 1
 
 
-def test_nothing_runs_in_a_pause() -> None:
+def test_no_statement_runs_in_a_pause() -> None:
     """Not what waited for the one before, either; and where something runs too long, there is none."""
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""Tokens: found by who holds them, until they are revoked, have expired, or their user's password or name is gone."""
+"""Tokens are valid until they are revoked, expire, or their user is removed or gets another password."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _other_secret(text: str) -> str:
         lambda text: f"{text[:23]}{hashlib.sha256(text[23:].encode()).hexdigest()}",
     ],
 )
-def test_what_is_not_the_token_finds_nobody(store: UserStore, changed: Callable[[str], str]) -> None:
+def test_another_text_finds_no_user(store: UserStore, changed: Callable[[str], str]) -> None:
     """Neither another secret, nor another id, nor what the store holds."""
     text = store.add_token("ana", "", 30).to_text()
     assert store.find_by_token(changed(text)) is None
@@ -95,7 +95,9 @@ def _removed_and_added_again(store: UserStore, _: TokenSecret) -> None:
 
 
 @pytest.mark.parametrize("end", [_revoked, _with_another_password, _removed_and_added_again])
-def test_a_token_ends(store: UserStore, end: Callable[[UserStore, TokenSecret], None]) -> None:
+def test_a_token_ends_when_revoked_or_with_its_user_or_password(
+    store: UserStore, end: Callable[[UserStore, TokenSecret], None]
+) -> None:
     """And the tokens of others stay."""
     secret = store.add_token("ana", "", 30)
     end(store, secret)
@@ -112,7 +114,7 @@ def test_a_token_expires_to_the_second(store: UserStore) -> None:
     assert store.find_by_token(text) is not None or datetime.now(UTC) >= end
 
 
-def test_what_makes_no_token(store: UserStore) -> None:
+def test_invalid_tokens_are_not_created(store: UserStore) -> None:
     for days in (0, -1, 3_651):
         with pytest.raises(DataError):
             store.add_token("ana", "", days)
@@ -143,7 +145,7 @@ def test_a_store_of_an_older_version_gets_its_table_of_tokens(tmp_path: Path, st
     again.close()
 
 
-def test_the_commands(
+def test_commands_create_list_and_revoke_tokens(
     tmp_path: Path, store: UserStore, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(*arguments: str) -> tuple[int, str]:

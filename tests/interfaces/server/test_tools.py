@@ -1,4 +1,4 @@
-"""Tools of others that look around by themselves: JDBC's driver, and pgcli with its completion."""
+"""Other tools that send catalog queries: the JDBC driver, and pgcli with its completion."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .conftest import PASSWORD, Served
 DRIVER = Path("/usr/share/java/postgresql.jar")
 
 
-def test_jdbc_looks_around_and_asks_with_parameters(shared: Served) -> None:
+def test_jdbc_lists_tables_and_runs_queries_with_parameters(shared: Served) -> None:
     """What DatabaseMetaData says, a question with parameters in text and binary, rows by a portal, and a refusal."""
     java = shutil.which("java")
     if java is None or shutil.which("javac") is None or not DRIVER.is_file():
@@ -56,7 +56,7 @@ def test_jdbc_looks_around_and_asks_with_parameters(shared: Served) -> None:
 
 
 @pytest.mark.deep
-def test_pgcli_completes_names_of_the_policy_and_asks(shared: Served, tmp_path: Path) -> None:
+def test_pgcli_completes_names_of_the_policy_and_runs_queries(shared: Served, tmp_path: Path) -> None:
     home = {name: str(tmp_path) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME")}
     terminal = pexpect.spawn(
         sys.executable,

@@ -1,4 +1,4 @@
-"""Turns: how many statements of one analyst run and wait, whichever door they came through."""
+"""Turns: the numbers of running and waiting statements of one analyst are limited over both protocols."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from dpsql.errors import OperationalError
-from dpsql.interfaces.server.service import Lane, Limits, Turns
+from dpsql.interfaces.server.limits import Lane, Limits, Turns
 from dpsql.interfaces.server.sqlstates import to_failure
 from dpsql.interfaces.server.statement_runs import CancelledBeforeTurn, StatementRunner
 from dpsql.interfaces.server.users import Role, User
 
 
-def test_one_statement_too_many_is_refused_and_others_are_not() -> None:
+def test_statements_beyond_a_user_s_limit_are_refused() -> None:
     """Of ana one runs and two wait; a fourth is refused, bob's is not, and after the three there is room again."""
 
     async def crowd() -> OperationalError:
@@ -47,7 +47,7 @@ class _Asked:
         self.limits, self.turns, self.threads = limits, Turns(limits), dict.fromkeys(Lane)
 
 
-def test_answers_and_refusals_wait_for_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_and_errors_wait_for_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both are due at the same points of time; a statement that is cancelled before its turn is not waited for."""
     slept, held, turns = list[float](), list[int](), list[Turns]()
     asleep = asyncio.sleep
@@ -83,7 +83,7 @@ def test_answers_and_refusals_wait_for_the_grid(monkeypatch: pytest.MonkeyPatch)
     asyncio.run(work())
 
 
-def test_one_person_looks_once_at_a_time_and_others_meanwhile() -> None:
+def test_one_lookup_of_a_user_runs_at_a_time() -> None:
     """Four slow looks of ana's take one place of the two; without a place for bob he would wait for them."""
 
     async def look() -> None:
@@ -103,7 +103,7 @@ def test_one_person_looks_once_at_a_time_and_others_meanwhile() -> None:
     asyncio.run(asyncio.wait_for(look(), 20))
 
 
-def test_owners_have_a_place_where_all_are_taken_and_no_more() -> None:
+def test_owners_have_workers_of_their_own() -> None:
     async def ask() -> None:
         turns, end = Turns(Limits(workers=1, owner_workers=1)), asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Who may log in: the store of users, their passwords, and the commands for them."""
+"""The user store: users, their passwords, and the commands for them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_passwords_that_clients_send_differently_or_are_short_are_refused(
     assert password == "" or password not in str(refused.value)
 
 
-def test_the_file_is_its_owner_s_alone_and_holds_no_password(tmp_path: Path, store: UserStore) -> None:
+def test_the_store_s_file_is_private_and_has_no_password(tmp_path: Path, store: UserStore) -> None:
     store.add_user("ana", Role.analyst, PASSWORD)
     file = tmp_path / "users"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -72,7 +72,7 @@ def test_the_file_is_its_owner_s_alone_and_holds_no_password(tmp_path: Path, sto
     assert "hidden" in repr(store.find_user("ana"))
 
 
-def test_a_store_that_is_not_there_is_not_made_by_looking(tmp_path: Path) -> None:
+def test_a_missing_store_is_not_created_by_reading(tmp_path: Path) -> None:
     with pytest.raises(OperationalError):
         UserStore.open(tmp_path / "none")
     assert not (tmp_path / "none").exists()
@@ -81,7 +81,7 @@ def test_a_store_that_is_not_there_is_not_made_by_looking(tmp_path: Path) -> Non
         UserStore.open(tmp_path / "text")
 
 
-def test_a_store_is_made_only_where_there_is_nothing(tmp_path: Path) -> None:
+def test_a_store_is_created_only_in_an_empty_place(tmp_path: Path) -> None:
     """A link to a place that another one chose would put the verifiers there."""
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OperationalError):
@@ -105,7 +105,7 @@ def proved(verifier: Verifier, password: str, **changed: str) -> bool:
     return proof.answer_final_message(final) is not None
 
 
-def test_a_verifier_proves_its_password_alone() -> None:
+def test_a_verifier_matches_only_its_password() -> None:
     verifier = Verifier.from_password(PASSWORD)
     assert Verifier.from_text(str(verifier)) == verifier
     assert verifier.iterations == ITERATIONS
@@ -116,7 +116,7 @@ def test_a_verifier_proves_its_password_alone() -> None:
     assert not proved(verifier, PASSWORD, p="p=AA")
 
 
-def test_the_example_of_the_standard() -> None:
+def test_the_exchange_of_rfc_7677_is_reproduced() -> None:
     """RFC 7677, section 3: the exchange of user and pencil."""
     import base64
     import hashlib
@@ -136,7 +136,7 @@ def test_the_example_of_the_standard() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "plain", "SCRAM-SHA-256$1:x$y:z", "md5abc"])
-def test_what_is_no_verifier_is_refused(text: str) -> None:
+def test_other_texts_are_not_verifiers(text: str) -> None:
     with pytest.raises(DataError):
         Verifier.from_text(text)
 
@@ -148,7 +148,7 @@ def test_malformed_first_messages_and_channel_bindings_are_refused(message: str)
     assert ScramExchange(Verifier.make_mock("x", b"y"), known=True).answer_first_message(message) is None
 
 
-def test_the_commands(
+def test_commands_add_list_change_and_remove_users(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import io
@@ -177,7 +177,7 @@ def test_the_commands(
     assert run("remove", "ana")[0] == 1
 
 
-def test_a_server_without_users_who_ask_does_not_start(tmp_path: Path) -> None:
+def test_a_server_without_users_who_may_query_does_not_start(tmp_path: Path) -> None:
     from dpsql.interfaces.server.service import Service
     from dpsql.policy import load
 

@@ -1,4 +1,4 @@
-"""Values on the wire: what is written is read back, in both formats; what is none of its type is refused."""
+"""Values on the wire: encoded values are decoded back in both formats, and invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ KINDS: dict[int, st.SearchStrategy[Any]] = {
 @pytest.mark.parametrize("code", [0, 1])
 @settings(max_examples=examples(300))
 @given(data=st.data())
-def test_what_is_written_is_read_back(oid: int, code: int, data: st.DataObject) -> None:
+def test_encoded_values_are_decoded_back(oid: int, code: int, data: st.DataObject) -> None:
     value = data.draw(KINDS[oid])
     written = encode_value(value, oid, code)
     assert decode_value(written, oid, code) == value
@@ -69,14 +69,14 @@ def test_numeric_is_written_as_postgresql_does(text: str, groups: bytes) -> None
 @given(
     st.binary(max_size=20), st.sampled_from([*KINDS, 0, 21, 23, 26, 700, 1184, 99]), st.sampled_from([0, 1])
 )
-def test_any_bytes_are_a_value_or_refused(data: bytes, oid: int, code: int) -> None:
+def test_any_bytes_are_a_value_or_an_error(data: bytes, oid: int, code: int) -> None:
     try:
         decode_value(data, oid, code)
     except StatementError as refused:
         assert refused.failure.sqlstate in {"22P02", "0A000"}  # noqa: PT017  (either may happen)
 
 
-def test_a_value_beyond_its_binary_format_says_what_to_do() -> None:
+def test_a_value_beyond_its_binary_format_has_a_hint() -> None:
     """As a day that Python's calendar does not hold, which is a text."""
     assert encode_value("10000-01-01", DATE, 0) == b"10000-01-01"
     with pytest.raises(StatementError) as refused:
@@ -84,7 +84,7 @@ def test_a_value_beyond_its_binary_format_says_what_to_do() -> None:
     assert "free" in str(refused.value.failure.hint)
 
 
-def test_lists_and_maps() -> None:
+def test_lists_and_maps_are_written_as_postgresql_writes_them() -> None:
     assert encode_value([1, None], get_oid("BIGINT[]"), 0) == b"{1,NULL}"
     head = struct.pack("!iiIii", 1, 1, INT8, 2, 1)
     assert encode_value([1, None], get_oid("BIGINT[]"), 1) == head + struct.pack("!iqi", 8, 1, -1)
@@ -93,7 +93,7 @@ def test_lists_and_maps() -> None:
 
 
 @pytest.mark.parametrize("zone", ["", " +00", " +01", " -05:30"])
-def test_a_zone_behind_a_day_is_ignored_as_postgresql_does(zone: str) -> None:
+def test_a_time_and_zone_after_a_date_are_ignored(zone: str) -> None:
     """JDBC's driver writes it, and means the day."""
     assert decode_value(f"2024-03-31{zone}".encode(), DATE, 0) == dt.date(2024, 3, 31)
     at = dt.datetime(2024, 3, 31, 2, 30)

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from starlette.requests import Request
 
 from dpsql.errors import Error, OperationalError, ProgrammingError
-from dpsql.interfaces.server.http.responses import make_unauthenticated_error
 from dpsql.interfaces.server.logins import PasswordCheckLimiter
 from dpsql.interfaces.server.protocol.scram import MOST_CHARACTERS as MOST_PASSWORD
 from dpsql.interfaces.server.protocol.scram import Verifier
@@ -36,25 +35,25 @@ if TYPE_CHECKING:
     from dpsql.interfaces.server.http.oidc import OidcProvider
 
 
-# Sessions of the web page: what a password is exchanged for, so that a browser need not keep it.
+# Sessions of the web page: a browser exchanges the password for one, so that it need not keep the password.
 #
-# Claim: a session ends with its user, with the user's password, with the subject that it was begun by, eight hours after it began, half an hour after its last
-# request, when its user ends it, and with the server. Who reads the server's memory learns no session's secret.
-# Why: each request is held against the verifier and the subject that the user had when it began; the secret is 256 random bits, of which the
-# server has the SHA-256 digest alone. It travels in the Authorization header, never as a cookie, so that a browser sends it
-# for no page of another site (CSRF).
+# Claim: a session ends when its user is removed, when the user's password or subject changes, eight hours after it began, half
+# an hour after its last request, when its user ends it, and with the server. The server's memory contains no session's secret.
+# Why: each request is compared with the verifier and the subject that the user had when the session began; the secret is 256
+# random bits, of which the server keeps only the SHA-256 digest. It is sent in the Authorization header, never as a cookie, so
+# that a browser does not send it for a page of another site (CSRF).
 # Source: NIST SP 800-63B, section 7.1 (session secrets) and 4.2.3 (reauthentication); RFC 6750.
 
 
 LoginProof = tuple[Verifier, str | None]
-"""What a user logs in by: the verifier of the password, and the subject of OpenID Connect, if there is one."""
+"""The proof of a login: the password verifier, and the subject at the OpenID Connect issuer, if there is one."""
 PREFIX = "dpsql-session_"
 LONGEST = 8 * 3_600.0
 """Seconds after which a session ends."""
 IDLE = 1_800.0
-"""Seconds after its last request after which a session ends."""
+"""Seconds without a request after which a session ends."""
 MOST_OF_ONE = 16
-"""Sessions of one user: a further one ends the oldest."""
+"""The largest number of sessions of one user: a further one ends the oldest."""
 
 
 @dataclass(slots=True)
@@ -66,14 +65,14 @@ class _WebSession:
 
 
 class WebSessions:
-    """The sessions that are open, by the digest of their secrets; they belong to one event loop."""
+    """The open sessions, by the digests of their secrets; they belong to one event loop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._sessions = OrderedDict[bytes, _WebSession]()
 
     def begin_session(self, user: str, proof: LoginProof) -> str:
-        """The secret of a new session of a user, who logs in by this now."""
+        """Begin a session of a user who logged in by `proof`, and return its secret."""
         now = self._clock()
         self._sessions = OrderedDict(
             (key, each) for key, each in self._sessions.items() if not _is_over(each, now)
@@ -86,7 +85,7 @@ class WebSessions:
         return secret
 
     def find_session(self, secret: str) -> tuple[str, LoginProof] | None:
-        """The user of a session with the proof that it began by; None for what is none, or has ended."""
+        """Return the user of a session and the proof that it began with, or None if there is no such session or it has ended."""
         found, now = self._sessions.get(_compute_digest(secret)), self._clock()
         if found is None or _is_over(found, now):
             return None
@@ -94,7 +93,7 @@ class WebSessions:
         return found.user, found.proof
 
     def end_session(self, secret: str) -> None:
-        """Ends a session, if there is such a one."""
+        """End a session, if there is one."""
         self._sessions.pop(_compute_digest(secret), None)
 
 
@@ -108,7 +107,7 @@ def _compute_digest(secret: str) -> bytes:
 
 _T = TypeVar("_T")
 _WAITING = 16
-"""Passwords that wait to be checked: each takes the processor for some hundredths of a second."""
+"""The largest number of passwords that wait to be checked: each check takes some hundredths of a second."""
 
 
 class Authenticator:
@@ -117,7 +116,7 @@ class Authenticator:
     def __init__(self, service: Service, log: Log, provider: OidcProvider | None = None) -> None:
         self._service, self._log, self.provider = service, log, provider
         self._secret = service.users.get_server_secret()
-        # Look-ups wait for nobody's query, and those of tokens for no password.
+        # Lookups wait for no query, and those of tokens for no check of a password.
         self._token_pool = ThreadPoolExecutor(1, "dpsql token")
         self._password_pool = ThreadPoolExecutor(1, "dpsql password")
         self._issuer_pool = ThreadPoolExecutor(4, "dpsql issuer")
@@ -319,3 +318,12 @@ def require_auditor_role(user: User) -> None:
 def make_forbidden_error(message: str) -> ProgrammingError:
     """Return the error for a request that the user's role does not allow."""
     return ProgrammingError(message, code="forbidden")
+
+
+def make_unauthenticated_error() -> Error:
+    """Return the one error for all failures of authentication."""
+    return OperationalError(
+        "no valid token or password given",
+        code="unauthenticated",
+        hint="send Authorization: Bearer TOKEN; create a token with dpsql users token NAME",
+    )

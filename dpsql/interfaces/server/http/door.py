@@ -1,6 +1,6 @@
-"""The sockets of the HTTP API: uvicorn's HTTP/1.1 on the event loop that all doors share, within limits of number and time.
+"""The sockets of the HTTP API: uvicorn's HTTP/1.1 on the event loop that all servers share, within limits of number and time.
 
-uvicorn's own server is not used: it takes the process' signals, and has no limit of time for what has not been asked yet.
+uvicorn's own server is not used: it takes the process' signals, and has no time limit for incomplete requests.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class HttpServer:
         self.service, self.tls, self.log = service, tls, log
         self.api = HttpApi(service, log, connections=lambda: len(self.clients), provider=provider)
         for name in ("uvicorn.error", "uvicorn.access"):
-            # Whatever fails is logged by the API, without the words of exceptions.
+            # The API logs every failure, without the words of exceptions.
             logger = logging.getLogger(name)
             logger.handlers, logger.propagate = [logging.NullHandler()], False
         self.config = uvicorn.Config(
@@ -64,13 +64,13 @@ class HttpServer:
         self.state = ServerState()
         self.clients = set[HttpConnection]()
         self.extra_clients = dict[HttpConnection, None]()
-        """Those beyond the limits of number, oldest first: the next request says whether it is an owner's, who alone stays."""
+        """The connections beyond the limits, oldest first: only those whose next request is an owner's stay."""
         self._server: asyncio.Server | None = None
 
     async def start(
         self, host: str = "localhost", port: int = PORT, *, in_the_clear: bool = False
     ) -> list[int]:
-        """Listens, and returns the ports. Raises ProgrammingError where tokens would cross a network unencrypted."""
+        """Listen, and return the ports. Raises ProgrammingError if tokens would cross a network unencrypted."""
         require_encryption(host, tls=self.tls is not None, in_the_clear=in_the_clear)
         loop = asyncio.get_running_loop()
         try:
@@ -80,8 +80,8 @@ class HttpServer:
         return sorted({each.getsockname()[1] for each in self._server.sockets})
 
     async def stop(self) -> None:
-        """Takes no more connections, waits for the answers that are under way, and ends all connections."""
-        self.api.is_stopping = True
+        """Accept no more connections, wait for running requests, and end all connections."""
+        self.api.begin_stop()
         if self._server is not None:
             self._server.close()
         for client in (*self.clients, *self.extra_clients):
@@ -94,15 +94,15 @@ class HttpServer:
         self.api.stop_statements()
         while self.state.tasks:  # noqa: ASYNC110  (stopped, and recorded as they end)
             await asyncio.sleep(0.05)
-        self.api.authenticator.close()
+        self.api.close()
 
     def has_room_for(self, address: str) -> bool:
-        """Whether a network may connect: it has at most as many connections as it leaves to others."""
+        """Return whether a network may connect: it has at most as many connections as it leaves to others."""
         own = sum(client.network == address for client in self.clients)
         return own < self.service.limits.connections - len(self.clients)
 
     def admit_extra_client(self, client: HttpConnection) -> bool:
-        """Takes a connection beyond the limits in the place of the oldest one that is no owner's; whether there is one."""
+        """Admit a connection beyond the limits, in place of the oldest one that is not an owner's, and return whether that succeeded."""
         if len(self.extra_clients) >= self.service.limits.owner_connections:
             oldest = next((each for each in self.extra_clients if not each.is_owners), None)
             if oldest is None:
@@ -114,7 +114,7 @@ class HttpServer:
 
 
 class HttpConnection(asyncio.Protocol):
-    """One connection up to the end of TLS' handshake; it is counted until it ends."""
+    """One connection up to the end of the TLS handshake; it is counted until it ends."""
 
     def __init__(self, server: HttpServer) -> None:
         self.server, self.network = server, ""
@@ -122,34 +122,34 @@ class HttpConnection(asyncio.Protocol):
         self._protocol: HttpProtocol | None = None
         self._handshake: asyncio.Task[None] | None = None
         self.is_owners = False
-        """Whether an owner has asked through it, who may use a connection beyond the limits."""
+        """Whether an owner has sent a request; owners may use a connection beyond the limits."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
+        """Admit a client, or refuse it beyond the limits."""
         if not isinstance(transport, asyncio.Transport):
             raise InternalError("a connection over TCP can be read and written")
-        door = self.server
+        server = self.server
         peer = str((transport.get_extra_info("peername") or ("",))[0])
         self._transport, self.network = transport, get_network(peer)
-        has_room = door.has_room_for(self.network)
-        if not has_room and not door.admit_extra_client(self):
-            door.log("refused", peer=peer, reason="too many connections", door="http")
-            if door.tls is None:
+        has_room = server.has_room_for(self.network)
+        if not has_room and not server.admit_extra_client(self):
+            server.log("refused", peer=peer, reason="too many connections", door="http")
+            if server.tls is None:
                 transport.write(_REFUSED)
             transport.close()
             return
         if has_room:
-            door.clients.add(self)
-        conversation = HttpProtocol(door.config, door.state, {} if has_room else {"late": self})
+            server.clients.add(self)
+        conversation = HttpProtocol(server.config, server.state, {} if has_room else {"late": self})
         conversation.set_connection(self)
-        if door.tls is None:
+        if server.tls is None:
             transport.set_protocol(conversation)
             conversation.connection_made(transport)
             self._protocol = conversation
         else:
             transport.pause_reading()
             self._handshake = asyncio.get_running_loop().create_task(
-                self._start_tls(transport, conversation, door.tls, peer)
+                self._start_tls(transport, conversation, server.tls, peer)
             )
 
     async def _start_tls(
@@ -174,24 +174,24 @@ class HttpConnection(asyncio.Protocol):
         protocol.connection_made(found)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection ended before anything was said."""
+        """Forget a connection that ended before its first byte."""
         del error
         self.forget_connection()
 
     def forget_connection(self) -> None:
-        """The connection is gone."""
+        """Count a connection that has ended no longer."""
         self.server.clients.discard(self)
         self.server.extra_clients.pop(self, None)
 
     def close_after_response(self) -> None:
-        """Ends the connection after the response that is under way."""
+        """End the connection after the running response."""
         if self._protocol is None:
             self.abort()
         else:
             self._protocol.shutdown()
 
     def refuse_connection(self) -> None:
-        """Ends the connection with words, where no response is under way."""
+        """End the connection, with an answer if no response is running."""
         if self._protocol is not None and self._transport is not None and self._protocol.is_at_rest:
             self._transport.write(_REFUSED)
             self._transport.close()
@@ -199,7 +199,7 @@ class HttpConnection(asyncio.Protocol):
             self.abort()
 
     def abort(self) -> None:
-        """Ends the connection at once."""
+        """End the connection at once."""
         if self._transport is not None:
             self._transport.abort()
         if self._handshake is not None and self._protocol is None:
@@ -207,7 +207,7 @@ class HttpConnection(asyncio.Protocol):
 
 
 class HttpProtocol(H11Protocol):
-    """One connection's requests: each has a time in which it has to come, and a response one in which it has to be read."""
+    """The requests of one connection: time limits apply to receiving each request and to reading each response."""
 
     _connection: HttpConnection
     _request_timer: asyncio.TimerHandle | None = None
@@ -216,12 +216,12 @@ class HttpProtocol(H11Protocol):
     _is_open = _is_lost = False
 
     def set_connection(self, connection: HttpConnection) -> None:
-        """Says whose connection it is."""
+        """Set the connection that the requests belong to."""
         self._connection = connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """The connection is open, and encrypted where it shall be."""
-        if self._is_lost:  # with the end of the handshake
+        """Begin with the requests of an open connection, after its TLS handshake if there is one."""
+        if self._is_lost:  # at the end of the handshake
             return
         super().connection_made(transport)
         self._is_open = True
@@ -231,7 +231,7 @@ class HttpProtocol(H11Protocol):
             self.data_received(early)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have arrived, perhaps in the moment in which the handshake has ended."""
+        """Handle received bytes, which may arrive before `connection_made` at the end of a handshake."""
         if not self._is_open:
             self._early_data += data
             return
@@ -242,11 +242,11 @@ class HttpProtocol(H11Protocol):
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether no response is under way."""
+        """Return whether no response is running."""
         return self.cycle is None or self.cycle.response_complete
 
     def _limit_request_time(self) -> None:
-        """Sets a limit of time while no request is complete; one that is answered has those of the API."""
+        """Limit the time while a request is incomplete; a complete one has the limits of the API."""
         waiting = self.is_at_rest
         if waiting and self._request_timer is None:
             seconds = self._connection.server.service.limits.login_seconds
@@ -263,26 +263,26 @@ class HttpProtocol(H11Protocol):
         self.transport.abort()
 
     def pause_writing(self) -> None:
-        """The client reads slower than it is answered."""
+        """Limit the time in which the client has to read its response."""
         super().pause_writing()
         self._write_timer = self.loop.call_later(
             self._connection.server.service.limits.write_seconds, self._abort_transport
         )
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """End the time limit of a client that has read its response."""
         super().resume_writing()
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
 
     def on_response_complete(self) -> None:
-        """A response is written; the next request may come within `_IDLE_SECONDS`, which uvicorn counts."""
+        """Wait for the next request, which may come within `_IDLE_SECONDS`; uvicorn counts them."""
         super().on_response_complete()
         self._cancel_request_timer()
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP is refused as the API refuses, and the connection ends."""
+        """Refuse bytes that are not HTTP with an error like the API's, and end the connection."""
         del msg
         body = json_format.write_error(ProgrammingError("this is not an HTTP/1.1 request", code="request"))
         text = _encode_error(body)
@@ -294,7 +294,7 @@ class HttpProtocol(H11Protocol):
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone; what a request has begun ends without it."""
+        """Release everything of a connection that has ended; a running request goes on."""
         self._is_lost = True
         self._cancel_request_timer()
         if self._write_timer is not None:

@@ -1,14 +1,14 @@
 """Logins by OpenID Connect: the authorization code flow with PKCE, and access tokens of the same issuer.
 
-Claim: who logs in is the one whom the issuer names to this client, now, in this browser; nobody else's code, token or answer opens
-the door.
-Why: a state is random, is used once, and is bound to a secret of the tab that asked for it, of which the server has the digest
-alone; so is the nonce, which the ID token must hold. The code is exchanged by the server, with a verifier that leaves it for the
-issuer's token endpoint alone (PKCE). Signatures are held against the issuer's published keys with asymmetric algorithms alone, which
-the token cannot choose beyond; issuer, audience and times are checked.
+Claim: a login is of the user whom the issuer names to this client, now, in this browser; no code, token or answer of another
+login is accepted.
+Why: a state is random, is used once, and is bound to a secret of the tab that began the login, of which the server has only the
+digest; so is the nonce, which the ID token must contain. The server exchanges the code with a verifier that it sends only to the
+issuer's token endpoint (PKCE). Signatures are checked with the issuer's published keys and with asymmetric algorithms only,
+whatever the token says; issuer, audience and times are checked.
 Source: OpenID Connect Core 1.0, sections 3.1 and 16; RFC 7636 (PKCE); RFC 9068 (access tokens); RFC 9700, sections 2.1 and 4.7.
 
-A code comes back in an address, as the flow has it. It is of no use without the verifier, the page takes it out of the address at once, and no log has it.
+The flow returns the code in an address. It is useless without the verifier, the page removes it from the address at once, and no log has it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.interfaces.server.sockets import is_local
 
 ALGORITHMS = ("RS256", "PS256", "ES256")
-"""Signatures that are taken: asymmetric ones, so that no published key is a secret."""
+"""The accepted signatures: asymmetric ones, so that no published key is a secret."""
 STATE_SECONDS = 600.0
 MOST_STATES = 1_000
 _SECONDS = 10.0
@@ -45,13 +45,13 @@ _MOST_BYTES = 1_000_000
 _LEEWAY = 30
 """Seconds by which the clocks of issuer and server may differ."""
 _KEY_REFRESH_SECONDS = 60.0
-"""Seconds before keys are fetched again for a key that is not known: anybody may name one."""
+"""Seconds before keys are fetched again for an unknown key, which anybody may name."""
 _MOST_TOKEN = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class OidcClient:
-    """What the issuer knows this server as. With an `audience` access tokens for it are taken by the API."""
+    """This server's registration at the issuer. With an `audience`, the API accepts access tokens for it."""
 
     issuer: str
     client_id: str
@@ -69,7 +69,7 @@ class _PendingLogin:
 
 
 class OidcProvider:
-    """An issuer, from which logins are asked. Its calls wait for the network, and belong into threads."""
+    """An issuer of logins. Its methods wait for the network, and are called in threads."""
 
     def __init__(self, client: OidcClient, clock: Callable[[], float] = time.monotonic) -> None:
         for name, url in (("issuer", client.issuer), ("redirect", client.redirect)):
@@ -83,11 +83,11 @@ class OidcProvider:
 
     @property
     def name(self) -> str:
-        """What users know it as: its host."""
+        """Return the name by which users know the issuer: its host."""
         return urlsplit(self.client.issuer).hostname or self.client.issuer
 
     def begin_login(self, binder: str) -> str:
-        """The address to log in at, for the tab that knows the secret of which `binder` is the digest."""
+        """Return the login address for the browser tab that knows the secret whose digest is `binder`."""
         endpoint = _require_safe_url(
             self._get_endpoint("authorization_endpoint"), "the authorization endpoint"
         )
@@ -114,9 +114,9 @@ class OidcProvider:
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}"
 
     def find_subject_by_code(self, state: str, code: str, secret: str) -> str | None:
-        """Whom the issuer names for a code; None where state, code, the tab's secret or the issuer's token are not right.
+        """Return the subject that the issuer names for a code, or None if state, code, the tab's secret or the token is invalid.
 
-        Raises OperationalError (`provider`) where the issuer cannot be reached.
+        Raises OperationalError (`provider`) if the issuer cannot be reached.
         """
         with self._lock:
             begun = self._pending_logins.pop(state, None)
@@ -136,7 +136,7 @@ class OidcProvider:
         return str(claims["sub"])
 
     def find_subject_by_token(self, token: str) -> str | None:
-        """Whom an access token for this API names; None for one that is not right, or where no audience is configured."""
+        """Return the subject of an access token for this API, or None if it is invalid or no audience is configured."""
         if self.client.audience is None or len(token) > _MOST_TOKEN:
             return None
         claims = self._find_valid_claims(token, self.client.audience, kind="at+jwt")
@@ -174,7 +174,7 @@ class OidcProvider:
         )
 
     def _exchange_code(self, code: str, verifier: str) -> str | None:
-        """The ID token for a code, None where the issuer does not take it."""
+        """Return the ID token for a code, or None if the issuer refuses it."""
         endpoint = _require_safe_url(self._get_endpoint("token_endpoint"), "the token endpoint")
         form = {
             "grant_type": "authorization_code",
@@ -224,7 +224,7 @@ class OidcProvider:
 
 
 def compute_digest(secret: str) -> str:
-    """The SHA-256 digest of a secret, in base64url without padding, as PKCE has it.
+    """Return the SHA-256 digest of a secret, in base64url without padding, as in PKCE.
 
     >>> compute_digest("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk")
     'E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM'
@@ -237,7 +237,7 @@ def _is_time(value: object) -> bool:
 
 
 def _require_safe_url(url: str, what: str) -> str:
-    """An address that is reached encrypted, or on this machine. Raises ProgrammingError (`oidc`)."""
+    """Raise ProgrammingError (`oidc`) unless an address is reached encrypted, or is on this machine."""
     parts = urlsplit(url)
     safe = parts.scheme == "https" or (parts.scheme == "http" and is_local(parts.hostname or ""))
     if not safe or parts.username is not None or parts.fragment:
@@ -248,10 +248,10 @@ def _require_safe_url(url: str, what: str) -> str:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """An issuer's addresses are those of its configuration, and no others."""
+    """A handler that follows no redirects: an issuer's addresses are those of its configuration."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Refuses each."""
+        """Refuse every redirect."""
 
 
 _OPENER = urllib.request.build_opener(_NoRedirect)
@@ -260,9 +260,9 @@ _OPENER = urllib.request.build_opener(_NoRedirect)
 def _fetch_json(
     url: str, form: bytes | None = None, headers: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """The JSON object at an address that `_require_safe_url` has seen, posted a form where there is one.
+    """Return the JSON object at an address that `_require_safe_url` accepted, after posting a form if there is one.
 
-    {} for a form that is refused. Raises OperationalError (`provider`).
+    Returns {} if the form is refused. Raises OperationalError (`provider`).
     """
     failed = ""
     request = urllib.request.Request(url, form, dict(headers or {}))  # noqa: S310  (https, or this machine)

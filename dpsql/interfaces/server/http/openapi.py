@@ -1,248 +1,173 @@
-"""The OpenAPI description of the HTTP API."""
+"""The routes of the HTTP API in one table, and the OpenAPI description that follows from it."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.responses import Response
+
+from dpsql.interfaces.server.http import queries, resources
+from dpsql.interfaces.server.http.bodies import (
+    AddressBody,
+    AnswerBody,
+    BudgetsBody,
+    CallerBody,
+    CellIntervals,
+    CodeBody,
+    CombineBody,
+    EndedBody,
+    EntriesBody,
+    ErrorBody,
+    ExplanationBody,
+    HealthBody,
+    HistoryBody,
+    IssuerBody,
+    LoginBody,
+    PolicyBody,
+    QueryBody,
+    QuoteBody,
+    ReceiptBody,
+    SessionBody,
+    StatementsBody,
+    UsersBody,
+    WordsBody,
+)
+from dpsql.interfaces.server.http.calls import Access, ApiCall, ApiRoute
+from dpsql.interfaces.server.http.requests import ARROW
+from dpsql.interfaces.server.http.responses import to_json_response
 from dpsql.version import VERSION
 
 
-def _define_text(said: str) -> dict[str, Any]:
-    return {"type": "string", "description": said}
+async def get_openapi(_: ApiCall[None]) -> Response:
+    """Return this description."""
+    return to_json_response(DOCUMENT)
 
 
-def _define_number(said: str) -> dict[str, Any]:
-    return {"oneOf": [{"type": "number"}, {"type": "string"}], "description": said}
+ROUTES = (
+    ApiRoute("POST", "/v1/query", queries.answer_query, "Answer a SELECT privately and charge it.",
+             QueryBody, AnswerBody, has_arrow=True),
+    ApiRoute("POST", "/v1/combine", queries.combine_releases,
+             "Compute the most accurate answer from stored releases, at no charge.",
+             CombineBody, AnswerBody, has_arrow=True),
+    ApiRoute("POST", "/v1/explain", queries.explain_query, "Show the plan, its proofs and its price, at no charge.",
+             QueryBody, ExplanationBody),
+    ApiRoute("POST", "/v1/price", queries.compute_quote, "Compute the joint charge of queries, at no charge.",
+             QuoteBody),
+    ApiRoute("GET", "/v1/answers/{answer}/intervals", queries.compute_intervals,
+             "Compute the intervals of a recent answer at another confidence, at no charge.",
+             answer=CellIntervals, query=("confidence",)),
+    ApiRoute("GET", "/v1/budget", resources.list_budgets,
+             "List the budgets of tables and the caller's own budgets; all budgets for owners and auditors.",
+             answer=BudgetsBody, query=("all",)),
+    ApiRoute("GET", "/v1/history", resources.list_history, "List the caller's charges, newest first.",
+             answer=HistoryBody, query=("limit",)),
+    ApiRoute("GET", "/v1/receipts/{entry}", resources.get_receipt,
+             "Return the ledger's entries of one of the caller's charges.", answer=ReceiptBody),
+    ApiRoute("GET", "/v1/entries", resources.list_entries,
+             "List the ledger's entries, newest first, for owners and auditors.",
+             answer=EntriesBody, query=("limit",)),
+    ApiRoute("GET", "/v1/catalogue", resources.describe_schema,
+             "List tables, columns, bounds and public values, from the policy."),
+    ApiRoute("GET", "/v1/words", resources.list_words, "List keywords and functions, for editors.",
+             answer=WordsBody),
+    ApiRoute("GET", "/v1/login", resources.get_issuer, "Return the OpenID Connect issuer, or null.",
+             answer=IssuerBody, access=Access.logins),
+    ApiRoute("POST", "/v1/login", resources.begin_issuer_login,
+             "Start a login: return the issuer's login address. `binder` is the SHA-256 digest of the client's"
+             " secret, in base64url.", LoginBody, AddressBody, access=Access.logins),
+    ApiRoute("POST", "/v1/login/code", resources.begin_session_by_code,
+             "Open a session with the issuer's state and code and the client's secret.",
+             CodeBody, SessionBody, access=Access.logins),
+    ApiRoute("POST", "/v1/session", resources.begin_session,
+             "Open a session with a name and password, as a substitute for a token; it expires after some hours.",
+             answer=SessionBody, access=Access.passwords),
+    ApiRoute("GET", "/v1/session", resources.get_session, "Return the caller.", answer=CallerBody),
+    ApiRoute("DELETE", "/v1/session", resources.end_session, "End the session.", answer=CallerBody),
+    ApiRoute("GET", "/v1/users", resources.list_users,
+             "List users and tokens, without secrets, for owners and auditors.", answer=UsersBody),
+    ApiRoute("GET", "/v1/statements", resources.list_statements,
+             "List statements and connections: the caller's, and all for owners and auditors.",
+             answer=StatementsBody),
+    ApiRoute("DELETE", "/v1/statements/{pid}", resources.stop_statement,
+             "Stop one of the caller's statements, or any statement for owners.", answer=EndedBody),
+    ApiRoute("GET", "/v1/policy", resources.get_policy, "Return the server's policy, for owners and auditors.",
+             answer=PolicyBody),
+    ApiRoute("POST", "/v1/reload", resources.reload_policy, "Reload the policy, the data and the users, for owners.",
+             answer=PolicyBody),
+    ApiRoute("GET", "/metrics", resources.render_metrics, "Return metrics for monitoring, for owners and auditors.",
+             answer=None),
+    ApiRoute("GET", "/health", resources.get_health, "Return whether the server accepts queries.",
+             answer=HealthBody, access=Access.everybody),
+    ApiRoute("GET", "/v1/openapi.json", get_openapi, "Return this description.", access=Access.everybody),
+)  # fmt: skip
+"""Every request that programs send; the web page has its own files besides."""
 
 
-_PARAMETERS = {
-    "description": "Values for `?`, or by name for `:name`; values of types that JSON lacks are written as"
-    ' {"type": "DATE", "value": "2024-01-31"}.',
-    "oneOf": [{"type": "array"}, {"type": "object"}],
-}
-_QUERY = {
-    "type": "object",
-    "required": ["sql"],
-    "additionalProperties": False,
-    "properties": {
-        "sql": _define_text("One SELECT."),
-        "parameters": _PARAMETERS,
-        "epsilon": _define_number("The privacy loss of the query."),
-        "default_epsilon": _define_number("The privacy loss if neither `epsilon` nor the text states one."),
-        "delta": _define_number("The δ that is spent on selecting group keys."),
-        "target_error": _define_number(
-            'The largest error of a value, such as 50 or "5%", instead of a loss.'
-        ),
-        "confidence": _define_number("The probability that a value meets the target error."),
-        "max_groups": {"type": "integer", "minimum": 1},
-        "dialect": _define_text("duckdb, postgres, spark, snowflake, bigquery or tsql."),
-        "replay": {"type": "boolean", "description": "False draws new noise, at a charge."},
-        "confidences": {"type": "array", "items": {"type": "number"}, "maxItems": 8},
-        "seconds": {
-            "type": "number",
-            "description": "The time after which the query is cancelled unless it is already charged.",
+def build_document() -> dict[str, Any]:
+    """Return the OpenAPI description of the routes, with the JSON schemas of their bodies."""
+    models: set[type[BaseModel]] = {ErrorBody}
+    models |= {route.body for route in ROUTES if route.body is not None}
+    models |= {route.answer for route in ROUTES if route.answer is not None}
+    _, definitions = models_json_schema(
+        [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)],
+        ref_template="#/components/schemas/{model}",
+    )
+    paths: dict[str, Any] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _describe_route(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "dpsql",
+            "version": VERSION,
+            "description": "SQL over private data, answered with differential privacy. Exact numbers are strings, such as 1/10.",
         },
-    },
-}
-_COMBINE = {
-    **_QUERY,
-    "properties": {
-        name: _QUERY["properties"][name]  # type: ignore[index]
-        for name in ("sql", "parameters", "max_groups", "dialect", "confidences", "seconds")
-    },
-}
-_PRICE = {
-    "type": "object",
-    "required": ["queries"],
-    "additionalProperties": False,
-    "properties": {
-        "queries": {"type": "array", "items": {"type": "string"}, "maxItems": 100},
-        "epsilon": _define_number("The loss of queries that state none."),
-        "dialect": _define_text("The SQL dialect of the queries."),
-    },
-}
-_ANSWER = {
-    "type": "object",
-    "properties": {
-        "columns": {"type": "array", "description": "name, type, has_intervals, is_count."},
-        "rows": {"type": "array", "items": {"type": "array"}},
-        "scales": {"type": "array", "description": "The standard deviation of each cell's noise, or null."},
-        "intervals": {
-            "type": "array",
-            "description": "For each confidence, the interval of each cell, or null.",
-        },
-        "notices": {"type": "array", "items": {"type": "string"}},
-        "branches": {"type": "array", "items": {"type": "integer"}},
-        "receipt": {"type": "object"},
-        "cost": {"type": "array", "items": {"type": "string"}},
-        "answer": {
-            "type": ["string", "null"],
-            "description": "The id of the answer, for intervals at other confidences.",
-        },
-    },
-}
-_ERROR = {
-    "type": "object",
-    "properties": {
-        "error": {
-            "type": "object",
-            "properties": {
-                "error": _define_text("The class of the error in Python."),
-                "code": _define_text("A stable code for programs."),
-                "message": _define_text("The rule."),
-                "hint": {"type": ["string", "null"]},
-                "line": {"type": ["integer", "null"]},
-                "column": {"type": ["integer", "null"]},
-                "charged": {"type": ["boolean", "null"], "description": "Whether the query was charged."},
+        "security": [{"token": []}, {"password": []}],
+        "components": {
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "password": {"type": "http", "scheme": "basic"},
             },
-        }
-    },
-}
-
-
-def _define_text_fields(*names: str) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "required": list(names),
-        "additionalProperties": False,
-        "properties": {name: {"type": "string"} for name in names},
+            "schemas": definitions["$defs"],
+        },
+        "paths": paths,
     }
 
 
-def _define_request_body(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"required": True, "content": {"application/json": {"schema": schema}}}
-
-
-def _define_responses(schema: dict[str, Any], *, arrow: bool = False) -> dict[str, Any]:
-    content: dict[str, Any] = {"application/json": {"schema": schema}}
-    if arrow:
-        content["application/vnd.apache.arrow.stream"] = {}
-    return {
-        "200": {"description": "The answer.", "content": content},
-        "default": {"description": "An error.", "content": {"application/json": {"schema": _ERROR}}},
-    }
-
-
-def _define_post(
-    summary: str, asked: dict[str, Any], answer: dict[str, Any], *, arrow: bool = False
-) -> dict[str, Any]:
-    return {
-        "post": {
-            "summary": summary,
-            "requestBody": _define_request_body(asked),
-            "responses": _define_responses(answer, arrow=arrow),
-        }
-    }
-
-
-def _define_get(summary: str, *parameters: tuple[str, str], public: bool = False) -> dict[str, Any]:
-    found: dict[str, Any] = {"summary": summary, "responses": _define_responses({"type": "object"})}
-    if parameters:
+def _describe_route(route: ApiRoute) -> dict[str, Any]:
+    names = [
+        *((name, "path") for name in re.findall(r"{(\w+)}", route.path)),
+        *((name, "query") for name in route.query),
+    ]
+    found: dict[str, Any] = {"summary": route.summary}
+    if names:
         found["parameters"] = [
-            {"name": name, "in": where, "required": where == "path", "schema": {"type": "string"}}
-            for name, where in parameters
+            {"name": name, "in": place, "required": place == "path", "schema": {"type": "string"}}
+            for name, place in names
         ]
-    if public:
+    if route.access in (Access.everybody, Access.logins):
         found["security"] = []
-    return {"get": found}
+    elif route.access is Access.passwords:
+        found["security"] = [{"password": []}]
+    if route.body is not None:
+        found["requestBody"] = {"required": True, "content": _describe_json(route.body)}
+    content = {"text/plain": {}} if route.answer is None else _describe_json(route.answer)
+    if route.has_arrow:
+        content[ARROW] = {}
+    return {
+        **found,
+        "responses": {
+            "200": {"description": "The answer.", "content": content},
+            "default": {"description": "An error.", "content": _describe_json(ErrorBody)},
+        },
+    }
 
 
-DOCUMENT: dict[str, Any] = {
-    "openapi": "3.1.0",
-    "info": {
-        "title": "dpsql",
-        "version": VERSION,
-        "description": "SQL over private data, answered with differential privacy. Exact numbers are strings, such as 1/10.",
-    },
-    "security": [{"token": []}, {"password": []}],
-    "components": {
-        "securitySchemes": {
-            "token": {"type": "http", "scheme": "bearer"},
-            "password": {"type": "http", "scheme": "basic"},
-        }
-    },
-    "paths": {
-        "/v1/query": _define_post("Answer a SELECT privately and charge it.", _QUERY, _ANSWER, arrow=True),
-        "/v1/combine": _define_post(
-            "Compute the most accurate answer from stored releases, at no charge.",
-            _COMBINE,
-            _ANSWER,
-            arrow=True,
-        ),
-        "/v1/explain": _define_post(
-            "Show the plan, its proofs and its price, at no charge.", _QUERY, {"type": "object"}
-        ),
-        "/v1/price": _define_post(
-            "Compute the joint charge of queries, at no charge.", _PRICE, {"type": "object"}
-        ),
-        "/v1/budget": _define_get(
-            "List the budgets of tables and the caller's own budgets; all budgets for owners and auditors.",
-            ("all", "query"),
-        ),
-        "/v1/history": _define_get("List the caller's charges, newest first.", ("limit", "query")),
-        "/v1/receipts/{entry}": _define_get(
-            "Return the ledger's entries of one of the caller's charges.", ("entry", "path")
-        ),
-        "/v1/answers/{answer}/intervals": _define_get(
-            "Compute the intervals of a recent answer at another confidence, at no charge.",
-            ("answer", "path"),
-            ("confidence", "query"),
-        ),
-        "/v1/catalogue": _define_get("List tables, columns, bounds and public values, from the policy."),
-        "/v1/words": _define_get("List keywords and functions, for editors."),
-        "/v1/login": {
-            "get": {
-                "summary": "Return the OpenID Connect issuer, or null.",
-                "security": [],
-                "responses": _define_responses({"type": "object"}),
-            },
-            "post": {
-                "summary": "Start a login: return the issuer's login address. `binder` is the SHA-256 digest of the client's secret, in base64url.",
-                "security": [],
-                "requestBody": _define_request_body(_define_text_fields("binder")),
-                "responses": _define_responses({"type": "object"}),
-            },
-        },
-        "/v1/login/code": {
-            "post": {
-                "summary": "Open a session with the issuer's state and code and the client's secret.",
-                "security": [],
-                "requestBody": _define_request_body(_define_text_fields("state", "code", "secret")),
-                "responses": _define_responses({"type": "object"}),
-            }
-        },
-        "/v1/session": {
-            **_define_get("Return the caller."),
-            "post": {
-                "summary": "Open a session with a name and password, as a substitute for a token; it expires after some hours.",
-                "security": [{"password": []}],
-                "responses": _define_responses({"type": "object"}),
-            },
-            "delete": {"summary": "End the session.", "responses": _define_responses({"type": "object"})},
-        },
-        "/v1/entries": _define_get(
-            "List the ledger's entries, newest first, for owners and auditors.", ("limit", "query")
-        ),
-        "/v1/users": _define_get("List users and tokens, without secrets, for owners and auditors."),
-        "/v1/statements": _define_get(
-            "List statements and connections: the caller's, and all for owners and auditors."
-        ),
-        "/v1/statements/{pid}": {
-            "delete": {
-                "summary": "Stop one of the caller's statements, or any statement for owners.",
-                "parameters": [{"name": "pid", "in": "path", "required": True, "schema": {"type": "string"}}],
-                "responses": _define_responses({"type": "object"}),
-            }
-        },
-        "/v1/policy": _define_get("Return the server's policy, for owners and auditors."),
-        "/v1/reload": {
-            "post": {
-                "summary": "Reload the policy, the data and the users, for owners.",
-                "responses": _define_responses({"type": "object"}),
-            }
-        },
-        "/v1/openapi.json": _define_get("Return this description.", public=True),
-        "/health": _define_get("Return whether the server accepts queries.", public=True),
-        "/metrics": _define_get("Return metrics for monitoring, for owners and auditors."),
-    },
-}
+def _describe_json(model: type[BaseModel]) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
+
+
+DOCUMENT = build_document()

@@ -1,23 +1,18 @@
-"""Responses of the API: JSON, Arrow, and records as JSON."""
+"""Responses of the API: JSON, Arrow, and the status of each error."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from dpsql import errors
-from dpsql.engine.policy_advice import iterate_policy_warnings
-from dpsql.errors import Error, OperationalError, ProgrammingError
+from dpsql.errors import Error
 
 if TYPE_CHECKING:
-    from dpsql.interfaces.server.tokens import Token
-    from dpsql.interfaces.server.users import User
-    from dpsql.ledger.protocol import Entry
-    from dpsql.policy import Policy
     from dpsql.results.result import Result
 
 
@@ -30,40 +25,15 @@ HEADERS = {
 }
 
 
-def to_entry_json(entry: Entry) -> dict[str, Any]:
-    """Return a charge as its analyst sees it."""
-    return {
-        "id": entry.id,
-        "charge": entry.charge,
-        "at": entry.at.isoformat(),
-        "table": entry.table,
-        "account": entry.account_analyst or None,
-        "query": entry.query,
-        "loss": str(entry.spend.loss_fraction),
-        "delta": str(entry.spend.delta_fraction),
-        "box": entry.box,
-    }
-
-
-def to_full_entry_json(entry: Entry) -> dict[str, Any]:
-    """Return an entry as owners and auditors see it."""
-    return {
-        **to_entry_json(entry),
-        "kind": entry.kind,
-        "analyst": entry.analyst,
-        "spent": str(entry.spent.loss_fraction),
-        "reason": entry.details.get("reason"),
-    }
-
-
 def write_json(data: Mapping[str, Any] | Sequence[Any]) -> bytes:
     """Return data as JSON in ASCII."""
     return json.dumps(data, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
-def to_json_response(data: Mapping[str, Any], number: int = 200) -> Response:
+def to_json_response(data: Mapping[str, Any] | BaseModel, number: int = 200) -> Response:
     """Return a JSON response."""
-    return Response(write_json(data), number, headers=HEADERS, media_type=JSON)
+    body = data.model_dump() if isinstance(data, BaseModel) else data
+    return Response(write_json(body), number, headers=HEADERS, media_type=JSON)
 
 
 def to_arrow_bytes(result: Result, metadata: Mapping[str, Any]) -> bytes:
@@ -77,36 +47,6 @@ def to_arrow_bytes(result: Result, metadata: Mapping[str, Any]) -> bytes:
     with pyarrow.ipc.new_stream(out, table.schema) as stream:
         stream.write_table(table)
     return out.getvalue()
-
-
-def to_statement_json(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a running statement as JSON."""
-    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
-
-
-def to_user_json(user: User) -> dict[str, Any]:
-    """Return a user as owners and auditors see it."""
-    return {"name": user.name, "role": user.role.value, "created": user.created.isoformat()}
-
-
-def to_token_json(token: Token) -> dict[str, Any]:
-    """Return an access token as owners and auditors see it, without its secret."""
-    return {
-        "id": token.id,
-        "user": token.user,
-        "name": token.label,
-        "created": token.created.isoformat(),
-        "expires": token.expires.isoformat(),
-    }
-
-
-def to_policy_json(policy: Policy) -> dict[str, Any]:
-    """Return a policy as owners and auditors see it, with its digest and the advice on it."""
-    return {
-        "digest": policy.compute_digest(),
-        "advice": list(iterate_policy_warnings(policy)),
-        "policy": policy.model_dump(mode="json", exclude_defaults=True),
-    }
 
 
 # Map errors to HTTP statuses; the body is the JSON of `dpsql.results.json_format`.
@@ -150,17 +90,3 @@ def get_status(error: Error) -> int:
     """Return the HTTP status of an error."""
     found = _BY_CODE.get(error.code)
     return found or next((number for kind, number in _BY_CLASS if isinstance(error, kind)), 500)
-
-
-def make_unauthenticated_error() -> Error:
-    """Return the one error for all failures of authentication."""
-    return OperationalError(
-        "no valid token or password given",
-        code="unauthenticated",
-        hint="send Authorization: Bearer TOKEN; create a token with dpsql users token NAME",
-    )
-
-
-def make_body_error(reason: str, hint: str | None = None) -> ProgrammingError:
-    """Return the error for an invalid body."""
-    return ProgrammingError(f"the body of the request {reason}", code="body", hint=hint)

@@ -9,6 +9,9 @@ from typing import Any
 from dpsql.interfaces.server.protocol.failure import Failure
 from dpsql.interfaces.server.protocol.values import Column, encode_value
 
+SERVER_VERSION = "15.0"
+"""The version of PostgreSQL whose catalog and protocol are emulated; clients choose their queries by it."""
+
 
 def _encode_message(kind: bytes, *parts: bytes) -> bytes:
     body = b"".join(parts)
@@ -16,52 +19,52 @@ def _encode_message(kind: bytes, *parts: bytes) -> bytes:
 
 
 def _encode_text(text: str) -> bytes:
-    # A NUL would end the field: what follows would be read as another one.
+    # A NUL would end the field, and the client would read the rest as another field.
     return text.replace("\0", "\ufffd").encode("utf-8", "replace") + b"\0"
 
 
 def authentication_sasl(mechanisms: Iterable[str]) -> bytes:
-    """Asks for one of these SASL mechanisms."""
+    """Return the message that asks for one of these SASL mechanisms."""
     return _encode_message(b"R", struct.pack("!i", 10), *map(_encode_text, mechanisms), b"\0")
 
 
 def authentication_sasl_continue(data: str) -> bytes:
-    """The server's first SASL message."""
+    """Return the server's first SASL message."""
     return _encode_message(b"R", struct.pack("!i", 11), data.encode())
 
 
 def authentication_sasl_final(data: str) -> bytes:
-    """The server's last SASL message."""
+    """Return the server's last SASL message."""
     return _encode_message(b"R", struct.pack("!i", 12), data.encode())
 
 
 def authentication_ok() -> bytes:
-    """The client is who it says."""
+    """Return the message that the client is authenticated."""
     return _encode_message(b"R", struct.pack("!i", 0))
 
 
 def negotiate_protocol_version(unknown: Sequence[str]) -> bytes:
-    """The newest minor version that is spoken here, and the options of the protocol that are not."""
+    """Return the message with the newest supported minor version and the protocol options that are not supported."""
     return _encode_message(b"v", struct.pack("!ii", 0, len(unknown)), *map(_encode_text, unknown))
 
 
 def parameter_status(name: str, value: str) -> bytes:
-    """A setting that clients follow."""
+    """Return the message with the value of a reported setting."""
     return _encode_message(b"S", _encode_text(name), _encode_text(value))
 
 
 def backend_key_data(process: int, key: bytes) -> bytes:
-    """By what this connection's statements are cancelled."""
+    """Return the message with the number and key that cancel this connection's statements."""
     return _encode_message(b"K", struct.pack("!i", process), key)
 
 
 def ready_for_query(status: str) -> bytes:
-    """The next statement may come; `status` is I outside a transaction, T within one, E within a failed one."""
+    """Return the message that the next statement may come; `status` is I outside a transaction, T within one, E within a failed one."""
     return _encode_message(b"Z", status.encode())
 
 
 def row_description(columns: Sequence[Column], formats: Sequence[int]) -> bytes:
-    """The names and types of the rows that follow."""
+    """Return the message with the names and types of the columns."""
     fields = (
         _encode_text(column.name) + struct.pack("!ihihih", 0, 0, column.oid, column.size, -1, code)
         for column, code in zip(columns, formats, strict=True)
@@ -70,17 +73,17 @@ def row_description(columns: Sequence[Column], formats: Sequence[int]) -> bytes:
 
 
 def no_data() -> bytes:
-    """A statement without rows."""
+    """Return the message that a statement has no rows."""
     return _encode_message(b"n")
 
 
 def parameter_description(oids: Sequence[int]) -> bytes:
-    """The types of a statement's parameters."""
+    """Return the message with the types of a statement's parameters."""
     return _encode_message(b"t", struct.pack("!H", len(oids)), *(struct.pack("!I", oid) for oid in oids))
 
 
 def data_row(values: Sequence[bytes | None]) -> bytes:
-    """One row."""
+    """Return the message with one row."""
     fields = (
         struct.pack("!i", -1) if value is None else struct.pack("!i", len(value)) + value for value in values
     )
@@ -88,42 +91,42 @@ def data_row(values: Sequence[bytes | None]) -> bytes:
 
 
 def command_complete(tag: str) -> bytes:
-    """A statement is done."""
+    """Return the message that a statement is complete."""
     return _encode_message(b"C", _encode_text(tag))
 
 
 def empty_query_response() -> bytes:
-    """A text without a statement."""
+    """Return the message that a text has no statement."""
     return _encode_message(b"I")
 
 
 def portal_suspended() -> bytes:
-    """A portal has more rows."""
+    """Return the message that a portal has more rows."""
     return _encode_message(b"s")
 
 
 def parse_complete() -> bytes:
-    """A statement has its name."""
+    """Return the message that a statement is prepared."""
     return _encode_message(b"1")
 
 
 def bind_complete() -> bytes:
-    """A portal is made."""
+    """Return the message that a portal is bound."""
     return _encode_message(b"2")
 
 
 def close_complete() -> bytes:
-    """A statement or portal is forgotten."""
+    """Return the message that a statement or portal is closed."""
     return _encode_message(b"3")
 
 
 def error_response(failure: Failure) -> bytes:
-    """A statement, or the connection, has failed."""
+    """Return the message that a statement or the connection failed."""
     return _encode_message(b"E", *_encode_failure_fields(failure))
 
 
 def notice_response(failure: Failure) -> bytes:
-    """What a client should show beside an answer."""
+    """Return the message of a notice beside an answer."""
     return _encode_message(b"N", *_encode_failure_fields(failure))
 
 
@@ -146,13 +149,13 @@ def _encode_failure_fields(failure: Failure) -> Iterable[bytes]:
 
 
 def format_row_tag(tag: str, sent: int) -> str:
-    """The tag of a portal's last rows, with how many they are."""
+    """Return the tag of a portal's last rows, with their number."""
     word, space, _ = tag.rpartition(" ")
     return f"{word} {sent}" if space and word == "SELECT" else tag
 
 
 def encode_row(columns: tuple[Column, ...], codes: tuple[int, ...], values: tuple[Any, ...]) -> bytes:
-    """A row of an answer, with the format of each value. Raises Failed for a value that its format does not hold."""
+    """Return the message of a row, with each value in its format. Raises StatementError if a format cannot hold a value."""
     written = [
         encode_value(value, column.oid, code)
         for value, column, code in zip(values, columns, codes, strict=True)

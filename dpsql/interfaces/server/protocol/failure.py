@@ -41,3 +41,10 @@ class StatementError(Exception):
     def __init__(self, sqlstate: str, message: str, hint: str | None = None) -> None:
         super().__init__(message)
         self.failure = Failure(sqlstate, message, hint)
+
+    @classmethod
+    def from_failure(cls, failure: Failure) -> StatementError:
+        """Return the error that reports a failure."""
+        error = cls(failure.sqlstate, failure.message)
+        error.failure = failure
+        return error

@@ -1,6 +1,6 @@
 """The client's messages: bytes to frozen values, within limits of size.
 
-A message that is not formed as the protocol says raises ProtocolError, whatever its bytes are; nothing else is raised.
+A malformed message raises ProtocolError, whatever its bytes are; nothing else is raised.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from dpsql.interfaces.server.protocol.failure import ProtocolError
 
 MOST_AT_STARTUP = 10_000
-"""Bytes of a message before the login, as in PostgreSQL."""
+"""The largest number of bytes of a message before the login, as in PostgreSQL."""
 MOST = 4_000_000
-"""Bytes of a message after the login: a text of the most characters that are parsed, with its parameters."""
+"""The largest number of bytes of a message after the login: of the longest text with its parameters."""
 MOST_PARAMETERS = 1_000
 
 VERSION_3 = 3
@@ -23,7 +23,7 @@ SSL, GSS, CANCEL = 80877103, 80877104, 80877102
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """The first message: who connects, with which settings; `minor` is the protocol's minor version."""
+    """The first message: the user and settings; `minor` is the protocol's minor version."""
 
     parameters: dict[str, str]
     minor: int
@@ -31,17 +31,17 @@ class Startup:
 
 @dataclass(frozen=True, slots=True)
 class SSLRequest:
-    """Asks for TLS."""
+    """A request for TLS."""
 
 
 @dataclass(frozen=True, slots=True)
 class GSSRequest:
-    """Asks for encryption by GSSAPI."""
+    """A request for encryption by GSSAPI."""
 
 
 @dataclass(frozen=True, slots=True)
 class CancelRequest:
-    """Asks to cancel what another connection runs, which its process number and key name."""
+    """A request to cancel the statement of another connection, by its number and key."""
 
     process: int
     key: bytes
@@ -49,21 +49,21 @@ class CancelRequest:
 
 @dataclass(frozen=True, slots=True)
 class Password:
-    """A step of an authentication, whose meaning the step before decides."""
+    """A step of an authentication, whose meaning depends on the previous step."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The simple query: one text of any number of statements."""
+    """A simple query: a text of any number of statements."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Parse:
-    """Names a statement; `types` are the types of its parameters as far as the client states them."""
+    """A statement to prepare; `types` are the types of its parameters as far as the client states them."""
 
     name: str
     text: str
@@ -72,7 +72,7 @@ class Parse:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Makes a portal of a statement and its parameters' values; `formats` and `results` are 0 for text, 1 for binary."""
+    """The values of a statement's parameters, for a portal; `formats` and `results` are 0 for text, 1 for binary."""
 
     portal: str
     statement: str
@@ -83,7 +83,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """Asks for the columns of a statement (`S`) or portal (`P`)."""
+    """A request for the columns of a statement (`S`) or portal (`P`)."""
 
     kind: str
     name: str
@@ -91,7 +91,7 @@ class Describe:
 
 @dataclass(frozen=True, slots=True)
 class Execute:
-    """Asks for rows of a portal, at most `rows` of them unless that is 0."""
+    """A request for rows of a portal, at most `rows` of them unless that is 0."""
 
     portal: str
     rows: int
@@ -99,7 +99,7 @@ class Execute:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Forgets a statement (`S`) or portal (`P`)."""
+    """A statement (`S`) or portal (`P`) to close."""
 
     kind: str
     name: str
@@ -107,22 +107,22 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Asks for what is still to be sent."""
+    """A request to send all output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Ends a series of extended messages."""
+    """The end of a series of extended messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """Ends the connection."""
+    """The end of the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A message of the protocol for what is not offered here: COPY and function calls."""
+    """A message of COPY or of function calls, which are not supported."""
 
     kind: str
 
@@ -134,7 +134,7 @@ Message = (
 
 
 class MessageBuffer:
-    """The bytes that a client has sent and that are not read yet."""
+    """The received bytes that are not parsed yet."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
@@ -143,11 +143,11 @@ class MessageBuffer:
         return len(self._bytes)
 
     def feed_bytes(self, data: bytes) -> None:
-        """Adds what has arrived."""
+        """Add received bytes."""
         self._bytes += data
 
     def take_first_message(self) -> FirstMessage | None:
-        """The next message of one who has not said yet which protocol it speaks; None until all of it is there."""
+        """Return the next message before the startup packet, or None until it is complete."""
         if len(self._bytes) < 4:
             return None
         (length,) = struct.unpack_from("!i", self._bytes)
@@ -160,7 +160,7 @@ class MessageBuffer:
         return _parse_first_message(body)
 
     def take_message(self, limit: int) -> Message | None:
-        """The next message of at most `limit` bytes; None until all of it is there."""
+        """Return the next message of at most `limit` bytes, or None until it is complete."""
         if len(self._bytes) < 5:
             return None
         kind, length = struct.unpack_from("!ci", self._bytes)
@@ -240,7 +240,7 @@ class _FieldReader:
         return kind.decode()
 
     def read_count(self) -> int:
-        """A number of items, of which each takes at least two bytes or is refused for want of them."""
+        """Return a number of items; each takes at least two bytes, so that a number beyond the message is refused."""
         count = int.from_bytes(self.read_bytes(2))
         if count > MOST_PARAMETERS:
             raise ProtocolError(f"a statement has at most {MOST_PARAMETERS:,} parameters", "54023")
@@ -303,7 +303,7 @@ _MESSAGES: dict[bytes, Callable[[_FieldReader], Message]] = {
 
 
 def parse_initial_response(data: bytes) -> tuple[str, bytes]:
-    """The mechanism and first message of a SASLInitialResponse."""
+    """Return the mechanism and the first message of a SASLInitialResponse."""
     reader = _FieldReader(data)
     mechanism, length = reader.read_text(), reader.read_int32()
     first = b"" if length == -1 else reader.read_bytes(length)

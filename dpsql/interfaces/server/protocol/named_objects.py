@@ -1,4 +1,4 @@
-"""The prepared statements and portals of a connection, by their names, within the memory of its person."""
+"""The prepared statements and portals of a connection by name, within the memory of its user."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dpsql.interfaces.server.session_memory import SessionMemory
 from dpsql.interfaces.server.statements import Statement
 
 MOST_NAMED = 1_000
-"""Statements and portals that one connection may have at a time."""
+"""The largest number of prepared statements, and of portals, of one connection."""
 
 
 @dataclass(slots=True)
 class PreparedStatement:
-    """A statement by its name: `description` are the columns that were sent to the client."""
+    """A prepared statement; `description` is what was sent to the client."""
 
     statement: Statement
     types: tuple[int, ...]
@@ -27,7 +27,7 @@ class PreparedStatement:
 
 @dataclass(slots=True)
 class Portal:
-    """A statement with its parameters' values, and the rows of its answer that are not sent yet."""
+    """A statement with the values of its parameters, and the rows of its answer that are not sent yet."""
 
     name: str
     prepared: PreparedStatement
@@ -41,52 +41,52 @@ class Portal:
 
 
 class NamedObjects:
-    """What a client refers to by name. `memory` is what all of it is entered in, once the client has logged in."""
+    """The prepared statements and portals of a client, whose sizes are entered in `memory`."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: SessionMemory) -> None:
         self.statements: dict[str, PreparedStatement] = {}
         self.portals: dict[str, Portal] = {}
-        self.memory: SessionMemory | None = None
+        self._memory = memory
 
     def get_statement(self, name: str) -> PreparedStatement:
-        """The statement of a name. Raises Failed where there is none."""
+        """Return the statement of a name. Raises StatementError if there is none."""
         if name not in self.statements:
             raise StatementError("26000", f'prepared statement "{name}" does not exist')
         return self.statements[name]
 
     def get_portal(self, name: str) -> Portal:
-        """The portal of a name. Raises Failed where there is none."""
+        """Return the portal of a name. Raises StatementError if there is none."""
         if name not in self.portals:
             raise StatementError("34000", f'portal "{name}" does not exist')
         return self.portals[name]
 
     def require_new_statement(self, name: str) -> None:
-        """Raises Failed where a statement of this name is there, or too many are."""
+        """Raise StatementError if a statement has this name, or there are too many."""
         if name and name in self.statements:
             raise StatementError("42P05", f'prepared statement "{name}" already exists')
         if len(self.statements) >= MOST_NAMED:
             raise StatementError("54000", f"a connection has at most {MOST_NAMED:,} prepared statements")
 
     def require_new_portal(self, name: str) -> None:
-        """Raises Failed where a portal of this name is there, or too many are."""
+        """Raise StatementError if a portal has this name, or there are too many."""
         if name and name in self.portals:
             raise StatementError("42P03", f'cursor "{name}" already exists')
         if len(self.portals) >= MOST_NAMED:
             raise StatementError("54000", f"a connection has at most {MOST_NAMED:,} portals")
 
     def keep_statement(self, name: str, prepared: PreparedStatement) -> None:
-        """Keeps a statement. Raises Failed where the sessions of this person would hold too much."""
+        """Keep a statement. Raises StatementError if the user's sessions would hold too much."""
         self._hold_bytes(("statement", name), 2 * len(prepared.statement.text))
         self.statements[name] = prepared
 
     def keep_portal(self, portal: Portal, size: int) -> None:
-        """Keeps a portal with values of a size in place of one of its name. Raises Failed as `keep_statement`."""
+        """Keep a portal, with the size of its values, in place of another of its name. Raises as `keep_statement`."""
         self.close_portals((portal.name,))
         self._hold_bytes(("portal", portal.name), size)
         self.portals[portal.name] = portal
 
     def keep_rows(self, portal: Portal, size: int) -> None:
-        """Enters the rows of a portal that wait to be fetched. Raises Failed as `keep_statement`."""
+        """Enter the size of the rows that wait to be fetched. Raises as `keep_statement`."""
         if self.portals.get(portal.name) is not portal:
             return
         try:
@@ -99,29 +99,29 @@ class NamedObjects:
             ) from None
 
     def drop_rows(self, portal: Portal) -> None:
-        """Enters that all rows of a portal are fetched."""
-        self._drop_items(("answer", portal.name))
+        """Enter that all rows of a portal were fetched."""
+        self._memory.drop_items(("answer", portal.name))
 
     def forget_statements(self, *names: str) -> None:
-        """Forgets prepared statements."""
+        """Forget prepared statements."""
         for name in names:
             self.statements.pop(name, None)
-            self._drop_items(("statement", name))
+            self._memory.drop_items(("statement", name))
 
     def forget_all_statements(self) -> None:
-        """Forgets all prepared statements."""
+        """Forget all prepared statements."""
         self.forget_statements(*tuple(self.statements))
 
     def close_portals(self, names: Iterable[str] | None = None) -> None:
-        """Closes portals of these names, all without."""
+        """Close the portals of these names, or all portals."""
         for name in tuple(self.portals) if names is None else names:
             self.portals.pop(name, None)
-            self._drop_items(("portal", name), ("answer", name))
+            self._memory.drop_items(("portal", name), ("answer", name))
 
     def run_close_command(self, statement: Statement) -> str | None:
-        """Does what DEALLOCATE and CLOSE command, and returns their tag; None for other statements.
+        """Run DEALLOCATE or CLOSE and return the tag, or return None for another statement.
 
-        Raises Failed where there is nothing of the name.
+        Raises StatementError if nothing has the name.
         """
         words = statement.words
         if words[:1] == ("deallocate",):
@@ -144,16 +144,16 @@ class NamedObjects:
         return None
 
     def _hold_bytes(self, what: tuple[str, str], size: int) -> None:
-        if self.memory is not None:
-            self.memory.hold_bytes(what, size)
-
-    def _drop_items(self, *what: tuple[str, str]) -> None:
-        if self.memory is not None:
-            self.memory.drop_items(*what)
+        if not self._memory.try_hold_bytes(what, size):
+            raise StatementError(
+                "53200",
+                f"the sessions of {self._memory.person} use too much memory",
+                "fetch whole answers, close portals and prepared statements, or close sessions",
+            )
 
 
 def _parse_name(words: tuple[str, ...]) -> str:
-    """The name that a word is: one in quotation marks as it stands. Raises Failed where there is no word."""
+    """Return the name that a word is, without its quotation marks. Raises StatementError without a word."""
     if not words:
         raise StatementError("42601", "a name or ALL is missing")
     word = words[0]

@@ -1,7 +1,7 @@
-"""Passwords: what is stored of one, and the proof of one by SCRAM-SHA-256.
+"""Passwords: their stored verifiers, and the proof of a password by SCRAM-SHA-256.
 
-What is stored proves nothing to another server, and the password does not follow from it but by guessing at the cost of
-`ITERATIONS` hashes each. A password is printable ASCII, of which SASLprep changes nothing.
+A verifier proves nothing to another server, and the password can only be guessed from it, at the cost of `ITERATIONS` hashes a
+guess. A password is printable ASCII, which SASLprep leaves unchanged.
 
 Source: RFC 5802, section 5 (messages), section 3 (keys); RFC 7677 (SHA-256).
 """
@@ -32,7 +32,7 @@ _FINAL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """What is stored of a password."""
+    """The stored verifier of a password."""
 
     iterations: int
     salt: bytes
@@ -40,7 +40,7 @@ class Verifier:
     server_key: bytes
 
     def __str__(self) -> str:
-        """The form in which PostgreSQL stores it."""
+        """Return the verifier as PostgreSQL stores it."""
         salt, stored, server = map(_encode_base64, (self.salt, self.stored_key, self.server_key))
         return f"{MECHANISM}${self.iterations}:{salt}${stored}:{server}"
 
@@ -49,7 +49,7 @@ class Verifier:
 
     @classmethod
     def from_text(cls, text: str) -> Verifier:
-        """The verifier of a text that `str` made. Raises DataError for another one."""
+        """Return the verifier of a text that `str` made. Raises DataError for another text."""
         parts = re.fullmatch(rf"{MECHANISM}\$(\d{{4,9}}):([^$]+)\$([^:]{{44}}):([^:]{{44}})", text)
         if parts is None:
             raise DataError("the user store has an invalid password verifier", code="users")
@@ -57,7 +57,7 @@ class Verifier:
 
     @classmethod
     def from_password(cls, password: str) -> Verifier:
-        """The verifier of a new password. Raises DataError for one that is short or no printable ASCII."""
+        """Return the verifier of a new password. Raises DataError if it is short or not printable ASCII."""
         if not LEAST_CHARACTERS <= len(password) <= MOST_CHARACTERS:
             raise DataError(
                 f"a password must have {LEAST_CHARACTERS} to {MOST_CHARACTERS} characters",
@@ -80,13 +80,13 @@ class Verifier:
         )
 
     def matches_password(self, password: str) -> bool:
-        """Whether this is the password's verifier, compared in constant time; costs as many hashes as guessing it does."""
+        """Return whether this is the password's verifier, compared in constant time; the check costs as many hashes as a guess."""
         salted = hashlib.pbkdf2_hmac("sha256", password.encode("utf-8"), self.salt, self.iterations)
         return hmac.compare_digest(_compute_sha256(_compute_hmac(salted, b"Client Key")), self.stored_key)
 
     @classmethod
     def make_mock(cls, user: str, secret: bytes) -> Verifier:
-        """The verifier of nobody's password: of one name always the same, so that it passes for a user's.
+        """Return a verifier of no password: always the same for a name, so that it looks like a user's.
 
         Source: PostgreSQL 16, src/backend/libpq/auth-scram.c, mock_scram_secret.
         """
@@ -108,7 +108,7 @@ class ScramExchange:
         self._header = self._nonce = self._auth_message = ""
 
     def answer_first_message(self, message: str) -> str | None:
-        """The server's first message; None where the client's is none, or asks for a channel binding."""
+        """Return the server's first message, or None if the client's is invalid or asks for a channel binding."""
         match = _FIRST.fullmatch(message)
         if match is None:
             return None
@@ -119,7 +119,7 @@ class ScramExchange:
         return challenge
 
     def answer_final_message(self, message: str) -> str | None:
-        """The server's last message; None where the client has proved nothing, or there is no such user."""
+        """Return the server's last message, or None if the client's proof is wrong or there is no such user."""
         match = _FINAL.fullmatch(message)
         if (
             match is None

@@ -1,72 +1,89 @@
-"""What a conversation asks of the server around it, and what it is answered."""
+"""The tasks that a conversation gives to the server around it, and their results."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from dpsql.interfaces.server.protocol.failure import Failure
+from dpsql.interfaces.server.protocol.scram import Verifier
 from dpsql.interfaces.server.protocol.values import Column
 from dpsql.interfaces.server.session_memory import SessionMemory, UserMemory
 from dpsql.interfaces.server.statements import Statement
 
+_Result = TypeVar("_Result")
+
+
+class Task(Generic[_Result]):
+    """Work that the server does for a conversation; the type argument is its result for `Conversation.complete_task`."""
+
+    __slots__ = ()
+
 
 @dataclass(frozen=True, slots=True)
-class StartTLS:
-    """Encrypt the connection now; nothing that came unencrypted is read after it."""
+class PendingTask(Generic[_Result]):
+    """A task that a connection waits for; `resume` continues with its result."""
+
+    task: Task[_Result]
+    resume: Callable[[_Result], None]
 
 
 @dataclass(frozen=True, slots=True)
-class CancelStatement:
-    """Cancel what another connection runs."""
+class StartTLS(Task[None]):
+    """Encrypt the connection now; nothing that was received unencrypted is read after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelStatement(Task[None]):
+    """Cancel the statement of another connection."""
 
     process: int
     key: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class LookUpUser:
-    """Find by what a user proves a password, also where there is no such user."""
+class LookUpUser(Task["FoundVerifier"]):
+    """Find the password verifier of a user, or a made-up one for an unknown name."""
 
     user: str
 
 
 @dataclass(frozen=True, slots=True)
-class LogIn:
-    """The password was proved: make a session, or say why there is none."""
+class LogIn(Task["LoginResult"]):
+    """Open a session for a user who proved the password, or fail."""
 
     user: str
     parameters: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class RejectLogin:
-    """The password was not proved: note it, wait, and close."""
+class RejectLogin(Task[None]):
+    """Record a wrong password, and wait before it is reported."""
 
     user: str
 
 
 @dataclass(frozen=True, slots=True)
-class ReadText:
-    """Read the statements of a long text, while others go on."""
+class ReadText(Task[tuple[Statement, ...]]):
+    """Parse the statements of a long text outside the event loop."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class InferTypes:
-    """Say of which types the parameters of a statement are, where the client states none (0)."""
+class InferTypes(Task[tuple[int, ...]]):
+    """Infer the types of the parameters for which the client states none (0)."""
 
     statement: Statement
     types: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeStatement:
-    """Say of which columns an answer will be, and of which types its parameters are; charge nothing.
+class DescribeStatement(Task["StatementDescription"]):
+    """Describe the columns of an answer and the types of the parameters; nothing is charged.
 
-    `values` are None where they are not known yet.
+    `values` is None if they are not known yet.
     """
 
     statement: Statement
@@ -75,13 +92,13 @@ class DescribeStatement:
 
     @property
     def text(self) -> str:
-        """The statement's text."""
+        """Return the statement's text."""
         return self.statement.text
 
 
 @dataclass(frozen=True, slots=True)
-class RunStatement:
-    """Answer a statement. Where `columns` is not None, the client knows them already: other ones are a failure."""
+class RunStatement(Task["Answer"]):
+    """Run a statement. If `columns` is not None, the client was told these columns, and an answer with others is a failure."""
 
     statement: Statement
     values: tuple[Any, ...]
@@ -89,28 +106,25 @@ class RunStatement:
 
     @property
     def text(self) -> str:
-        """The statement's text."""
+        """Return the statement's text."""
         return self.statement.text
 
 
-Task = (
-    StartTLS
-    | CancelStatement
-    | LookUpUser
-    | LogIn
-    | RejectLogin
-    | ReadText
-    | InferTypes
-    | DescribeStatement
-    | RunStatement
-)
+@dataclass(frozen=True, slots=True)
+class FoundVerifier:
+    """A password verifier, and whether its user exists."""
+
+    verifier: Verifier
+    is_known: bool
+
+
 _UNSHARED = 8_000_000
-"""Bytes that a session holds whose person has no other limit."""
+"""The limit in bytes of a session that shares no limit with others."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginResult:
-    """A session: its settings that clients follow, by what its statements are cancelled, what it holds of its person's memory."""
+    """A session: its reported settings, the number and key that cancel its statements, and its share of its user's memory."""
 
     statuses: dict[str, str]
     process: int
@@ -120,7 +134,7 @@ class LoginResult:
 
 @dataclass(frozen=True, slots=True)
 class StatementDescription:
-    """The columns of an answer, None for a statement without rows, and the types of its parameters."""
+    """The columns of an answer, None for a statement without rows, and the types of the parameters."""
 
     columns: tuple[Column, ...] | None
     parameters: tuple[int, ...]
@@ -128,9 +142,9 @@ class StatementDescription:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer: `columns` is None for a statement without rows. `statuses` are settings that it has changed.
+    """An answer: `columns` is None for a statement without rows; `statuses` are the settings that it changed.
 
-    `size` is about how many bytes the rows take.
+    `size` is the approximate number of bytes of the rows.
     """
 
     tag: str

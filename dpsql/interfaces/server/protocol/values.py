@@ -1,4 +1,4 @@
-"""Values on the wire: types by their numbers, and their text and binary formats.
+"""Values on the wire: the numbers of types, and their text and binary formats.
 
 Source: PostgreSQL 16, src/include/catalog/pg_type.dat (numbers), src/backend/utils/adt (binary formats).
 """
@@ -50,9 +50,9 @@ _ELEMENTS = {array: element for element, array in _ARRAYS.items()} | {
     1003: NAME, 1014: BPCHAR, 1015: VARCHAR, 1021: FLOAT4, 1185: TIMESTAMPTZ,
 }  # fmt: skip
 _ITEM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*+)"|([^\s",{}\\](?:[^",{}\\]*[^\s",{}\\])?))\s*(,|\Z)', re.DOTALL)
-"""An item of an array as text, in quotation marks or without, and what follows it."""
+"""An item of an array as text, quoted or not, and the separator that follows it."""
 MOST_ITEMS = 10_000
-"""Items of a list that is bound to a parameter."""
+"""The largest number of items of a list that is bound to a parameter."""
 _EPOCH_DAY = dt.date(2000, 1, 1).toordinal()
 _EPOCH = dt.datetime(2000, 1, 1)  # noqa: DTZ001  (a timestamp without time zone)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -68,12 +68,12 @@ class Column:
 
     @property
     def size(self) -> int:
-        """The bytes of a value, -1 where they vary."""
+        """Return the number of bytes of a value, or -1 if it varies."""
         return _SIZES.get(self.oid, -1)
 
 
 def get_oid(engine_type: str) -> int:
-    """The type on the wire of an engine type; text for what has none.
+    """Return the wire type of an engine type, or text if it has none.
 
     >>> get_oid("BIGINT"), get_oid("DECIMAL(10,2)"), get_oid("BIGINT[]"), get_oid("MAP(BIGINT, BIGINT)")
     (20, 1700, 1016, 25)
@@ -84,19 +84,19 @@ def get_oid(engine_type: str) -> int:
 
 
 def get_array_oid(oid: int) -> int:
-    """The type of the arrays of a type; arrays of text for one that has none."""
+    """Return the type of the arrays of a type, or arrays of text if it has none."""
     return _ARRAYS.get(oid, _ARRAYS[TEXT])
 
 
 def find_element_oid(oid: int) -> int | None:
-    """The type of an array's items; None for a type of no arrays."""
+    """Return the type of an array's items, or None for another type."""
     return _ELEMENTS.get(oid)
 
 
 def encode_value(value: Any, oid: int, code: int) -> bytes | None:
-    """A value in text (`code` 0) or binary (1); None for NULL.
+    """Return a value in text (`code` 0) or binary (1), or None for NULL.
 
-    Raises Failed for a value that its type does not hold, as a day beyond the calendar in binary.
+    Raises StatementError if the type cannot hold the value, such as a date beyond the calendar in binary.
     """
     if value is None:
         return None
@@ -113,7 +113,7 @@ def encode_value(value: Any, oid: int, code: int) -> bytes | None:
 
 
 def to_text(value: Any) -> str:
-    r"""A value as PostgreSQL writes it.
+    r"""Return a value as PostgreSQL writes it.
 
     >>> to_text(True), to_text(1.0), to_text(float("inf")), to_text(["a b", None, 'c"'])
     ('t', '1', 'Infinity', '{"a b",NULL,"c\\""}')
@@ -166,7 +166,7 @@ def _encode_binary_array(values: Sequence[Any], element: int) -> bytes:
 
 
 def _encode_binary_numeric(value: Decimal) -> bytes:
-    """Digits to the base 10,000 with the weight of the first."""
+    """Return the digits to the base 10,000 with the weight of the first."""
     if not value.is_finite():
         return struct.pack("!hhHh", 0, 0, 0xC000, 0)
     sign, digits, exponent = value.as_tuple()
@@ -187,7 +187,7 @@ def _encode_binary_numeric(value: Decimal) -> bytes:
 
 
 def decode_value(data: bytes | None, oid: int, code: int) -> Any:
-    """The value of a parameter. Raises Failed for what is none of its type."""
+    """Return the value of a parameter. Raises StatementError if it is not one of its type."""
     if data is None:
         return None
     try:
@@ -202,7 +202,7 @@ def decode_value(data: bytes | None, oid: int, code: int) -> Any:
 
 
 def _decode_text_array(data: bytes, element: int) -> tuple[Any, ...]:
-    r"""The items of an array of one dimension. Raises ValueError for what is none.
+    r"""Return the items of an array of one dimension. Raises ValueError for another text.
 
     >>> _decode_text_array(b'{1, NULL,2}', INT4), _decode_text_array(rb'{"a\"b",c}', TEXT), _decode_text_array(b"{}", TEXT)
     ((1, None, 2), ('a"b', 'c'), ())
@@ -267,12 +267,12 @@ def _decode_binary_numeric(data: bytes) -> Decimal:
         raise ValueError
     digits = "".join(f"{group:04}" for group in groups) or "0"
     exponent = (weight - count + 1) * 4 if groups else 0
-    # Made of its parts, it is exact; computed with, it would be rounded to the context's digits.
+    # Constructed from its parts, the decimal is exact; arithmetic would round it to the context's digits.
     return Decimal((1 if sign else 0, tuple(map(int, digits)), exponent))
 
 
 def _simplify_number(value: Decimal) -> int | float:
-    """A whole number as such, another as the nearest double: the engine reads no other numbers."""
+    """Return a whole number as an integer, another one as the nearest double: the engine reads no other numbers."""
     if not value.is_finite() or abs(value.adjusted()) > 400:
         raise ValueError
     return int(value) if value == value.to_integral_value() else float(value)
@@ -296,7 +296,7 @@ _TIME = re.compile(
     r"(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z| ?[+-]\d\d(?::\d\d){0,2})?| [+-]\d\d(?::\d\d){0,2})\Z",
     re.ASCII,
 )
-"""A time behind a day, with or without a zone, or a zone alone."""
+"""A time after a date, with or without a zone, or only a zone."""
 _FROM_TEXT: dict[int, Callable[[str], Any]] = {
     BOOL: _parse_boolean,
     INT2: _parse_integer,
@@ -306,7 +306,7 @@ _FROM_TEXT: dict[int, Callable[[str], Any]] = {
     FLOAT4: float,
     FLOAT8: float,
     NUMERIC: lambda text: _simplify_number(Decimal(text)),
-    # PostgreSQL ignores the time and the zone, which the drivers of JDBC and node write behind a day.
+    # PostgreSQL ignores the time and the zone, which the drivers of JDBC and node write after a date.
     DATE: lambda text: dt.date.fromisoformat(_TIME.sub("", text)),
     TIMESTAMP: lambda text: dt.datetime.fromisoformat(text).replace(tzinfo=None),
     TIMESTAMPTZ: dt.datetime.fromisoformat,
@@ -338,7 +338,7 @@ _FROM_BINARY: dict[int, Callable[[bytes], Any]] = {
 
 
 def expand_formats(codes: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """The format of each value: no code means text, and one is that of all."""
+    """Return the format of each value: no code means text, and a single code is for all values."""
     if len(codes) <= 1:
         return (codes or (0,)) * count
     if len(codes) != count:

@@ -1,7 +1,7 @@
-"""The web page: files that the HTTP port gives to everybody. All that is private comes by the API, to who has logged in.
+"""The web page: files that everybody can load from the HTTP port. Private data comes only from the API, after a login.
 
-Nothing is built, and nothing is loaded from elsewhere. The policy for content lets the browser run and load the files of
-this folder alone: no script or style in the text of the page, no frames, no forms, and no text that becomes HTML.
+The files are not built, and load nothing from elsewhere. The content security policy lets the browser run and load only the
+files of this folder: no script or style in the text of the page, no frames, no forms, and no text that becomes HTML.
 Source: W3C, "Content Security Policy Level 3" and "Trusted Types".
 """
 
@@ -53,4 +53,4 @@ FILES: Final = {
     )
     for name in _NAMES
 }
-"""The files by name; no name leads anywhere else."""
+"""The files by name; other names are unknown paths."""
