@@ -7,9 +7,9 @@ from .fault import Fault
 FAULTS = (
     Fault(
         "proposals-each-at-the-whole-loss",
-        "dpsql.interfaces.cli.suggest:suggest",
-        "Fraction(loss) / len(asked)",
-        "Fraction(loss)",
+        "dpsql.interfaces.cli.suggest:_ask_questions",
+        "task.loss / len(asked)",
+        "task.loss",
         "each column is charged what all together may cost",
         "tests/interfaces/suggest/test_suggest.py::test_proposals_hold_what_most_have_and_are_charged_in_all",
     ),

@@ -14,6 +14,7 @@ from dpsql.interfaces.cli.check import check
 from dpsql.interfaces.cli.demo import demo
 from dpsql.interfaces.cli.init import init
 from dpsql.interfaces.cli.ledger import amend, give_back, ledger, reset, unlock
+from dpsql.interfaces.cli.options import with_option_groups
 from dpsql.interfaces.cli.plan import plan, simulate
 from dpsql.interfaces.cli.publish import publish, report
 from dpsql.interfaces.cli.queries import explain, query, run
@@ -49,7 +50,7 @@ for command in (
     demo,
     serve,
 ):
-    app.command()(command)
+    app.command()(with_option_groups(command))
 ledger.command()(reset)
 ledger.command()(amend)
 ledger.command()(unlock)

@@ -13,7 +13,8 @@ import typer
 
 from dpsql.api.remote.address import is_address
 from dpsql.errors import LossError, OperationalError, ProgrammingError
-from dpsql.interfaces.cli.options import LedgerFile, LedgerKey, require_no_ledger
+from dpsql.interfaces.cli.connections import get_default_ledger, require_no_ledger
+from dpsql.interfaces.cli.options import LedgerFile, LedgerKey
 from dpsql.policy.request.loss import parse_amount
 
 if TYPE_CHECKING:
@@ -63,9 +64,7 @@ def budget(
             require_no_ledger(ledger, ledger_key)
             _show_server_budgets(each, entries)
         else:
-            _show_ledger_budgets(
-                Path(each), ledger or str(Path(each).with_suffix(".ledger")), entries, ledger_key
-            )
+            _show_ledger_budgets(Path(each), ledger or get_default_ledger(Path(each)), entries, ledger_key)
 
 
 def _show_server_budgets(address: str, entries: int) -> None:

@@ -10,14 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpsql.errors import OperationalError, ProgrammingError
+from dpsql.interfaces.cli.connections import connect_to_database, resolve_location, with_ledger
 from dpsql.interfaces.cli.ledger import Target
-from dpsql.interfaces.cli.options import (
-    AnchorPath,
-    LedgerKey,
-    NewLedger,
-    connect_to_database,
-    resolve_location,
-)
+from dpsql.interfaces.cli.options import AnchorPath, ConnectionOptions, LedgerKey, NewLedger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,36 +53,17 @@ def publish(
     numbers, and continues an interrupted run.
     """
     from dpsql.interfaces.publish.publication import load_publication
-    from dpsql.ledger.open import MEMORY, is_url
+    from dpsql.ledger.open import is_url
 
     publication = load_publication(file)
     policy = file.parent / publication.policy
     database = policy if publication.database is None else resolve_location(file.parent, publication.database)
     ledger = publication.ledger
-    if ledger is None:
-        ledger = str(policy.with_suffix(".ledger"))
-    elif not is_url(ledger):
+    if ledger is not None and not is_url(ledger):
         ledger = str(file.parent / ledger)
-    book = resolve_ledger(ledger, check=check)
-    with closing(
-        connect_to_database(
-            database,
-            policy,
-            book,
-            publication.analyst,
-            ledger_key,
-            anchor=None if book == MEMORY else anchor,
-            new_ledger=new_ledger,
-        )
-    ) as connection:
+    options = ConnectionOptions(policy, ledger, ledger_key, anchor, new_ledger, publication.analyst)
+    with connect_to_database(database, with_ledger(options, policy, check=check)) as connection:
         run_publication(connection, publication, output, check=check)
-
-
-def resolve_ledger(ledger: str, *, check: bool) -> str:
-    """Return the ledger to open: one in memory if a check would otherwise create it."""
-    from dpsql.ledger.open import MEMORY, is_url
-
-    return MEMORY if check and not is_url(ledger) and not Path(ledger).is_file() else ledger
 
 
 def run_publication(
