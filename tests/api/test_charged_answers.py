@@ -76,7 +76,7 @@ def test_noise_is_put_together_on_lattices_that_a_float_holds() -> None:
     assert not can_combine_noises([fine, CombinedNoise(((5**160, noise), (2, noise)))])
     assert compute_noise_variance(DiscreteGaussian(Fraction(1, 2**40))) > 0
     with opened("zcdp") as connection:
-        plan = connection.engine.plan_and_match(connection._build_query(COUNT, (), epsilon=1)).plan
+        plan = connection.engine.plan_and_match(connection._queries.build(COUNT, (), {"epsilon": 1})).plan
     assert list_compatible_indices([plan, plan, plan]) == [0, 1, 2]
 
 

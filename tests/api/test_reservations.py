@@ -97,7 +97,7 @@ def test_closing_gives_back_and_a_crash_does_not(tmp_path: Path) -> None:
         assert left(con) == Fraction(3, 4)
         number = con.reserve(epsilon=0.5).number
         con.engine.ledger.close()  # as a process that is killed
-        con._reservation = None
+        con._engine._reservation = None
     with (
         session(path, analyst="bob") as bob,
         pytest.raises(ProgrammingError, match=r"'bob' holds no open reservation"),

@@ -211,7 +211,7 @@ def test_the_clause_says_it_as_a_call_does(con: dpsql.Connection) -> None:
     called = con.explain(COUNT, target_error=50, confidence=0.9).prepared.terms
     assert con.explain(sql).prepared.terms == called
     assert con.explain(sql, confidence="0.9").prepared.terms == called
-    con._epsilon = Fraction(1)
+    con._queries.defaults = replace(con._queries.defaults, epsilon=Fraction(1))
     assert con.explain(sql).prepared.terms == called
     assert con.explain(COUNT, target_error=50, confidence=0.9).prepared.terms == called
     assert con.cursor().execute(sql).result.receipt.target == con.execute(sql).result.receipt.target

@@ -158,7 +158,7 @@ FAULTS = (
     ),
     Fault(
         "slices-left-at-the-close",
-        "dpsql.api.connection:Connection._close",
+        "dpsql.api.engine_queries:OpenEngine.close",
         "self._reservation.close()",
         "pass",
         "a session that ends keeps what it has not spent",

@@ -45,8 +45,8 @@ FAULTS = (
     Fault(
         "session-tables-take-the-owners-names",
         "dpsql.api.session_tables:SessionTables._require_free_name",
-        "any(normalize_name(each.name) == name for each in self._host.engine.catalog.tables.values())",
-        "any(each.name == statement.name for each in self._host.engine.catalog.tables.values())",
+        "any(normalize_name(each.name) == name for each in self._engine.current.catalog.tables.values())",
+        "any(each.name == statement.name for each in self._engine.current.catalog.tables.values())",
         "a table of a session has the name of a private one in capitals",
         f"{_NAMES}::test_a_statement_is_read_whole_or_refused",
     ),
