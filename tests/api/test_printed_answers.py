@@ -9,7 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.results.charts import build_interval_figure
+from dpsql.results.charts import IntervalPlot, draw_interval_figure
 from dpsql.results.result import MOST_PRINTED, Result
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -102,7 +102,8 @@ def test_plot_puts_numbers_and_days_on_an_axis(con: Connection) -> None:
 def test_null_has_no_place_on_an_axis() -> None:
     """And that it is left out is said."""
     points = [(2.0, (1.0, 3.0)), (5.0, (4.0, 6.0)), (3.0, (2.0, 4.0))]
-    (axes,) = build_interval_figure(["age"], [(7,), (None,), (9,)], [("n", points)], 0.95, None).axes
+    plot = IntervalPlot.from_columns(["age"], [(7,), (None,), (9,)], [("n", points)], 0.95)
+    (axes,) = draw_interval_figure(plot).axes
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("age, without NULL", "n, with 95% intervals")
     assert [list(axes.lines[0].get_data()[side]) for side in (0, 1)] == [[7, 9], [2, 3]]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from fractions import Fraction
 from pathlib import Path
@@ -261,10 +261,23 @@ def account(  # noqa: PLR0917  (typer calls it by keyword)
         print(f"\nε {least} if the list is fixed before the first answer (best of all Rényi orders)")
     if plot is not None:
         from dpsql.privacy.accounting.comparison import compare_prefixes
-        from dpsql.results.charts import plot_comparison
+        from dpsql.results.charts import save_line_plot
 
-        plot_comparison(compare_prefixes(releases, asked), delta, plot)
+        lines = _list_lines(compare_prefixes(releases, asked))
+        save_line_plot(lines, plot, xlabel="releases", ylabel=f"ε at δ = {delta}", ylim=(0, None))
         print(f"wrote the plot to {plot}")
+
+
+def _list_lines(
+    found: Sequence[tuple[int, tuple[ComparedCharge, ...]]],
+) -> dict[str, list[tuple[float, float]]]:
+    """Return the ε after each number of releases by accountant; accountants that cannot charge all of them are left out."""
+    lines = dict[str, list[tuple[float, float]]]()
+    for place, last in enumerate(found[-1][1]):
+        if last.epsilon is not None:
+            totals = [(stop, charges[place].epsilon) for stop, charges in found]
+            lines[last.accountant] = [(stop, float(total)) for stop, total in totals if total is not None]
+    return lines
 
 
 def _iterate_releases(

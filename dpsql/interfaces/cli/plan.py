@@ -293,19 +293,12 @@ def _iterate_table_rows(found: Sequence[Accuracy]) -> Iterator[tuple[str, ...]]:
 
 
 def _plot_accuracies(drawn: dict[str, list[Accuracy]], path: Path) -> None:
-    from dpsql.results.charts import make_figure, save_figure
+    from dpsql.results.charts import save_line_plot
 
-    figure, (axes,) = make_figure(1)
+    lines = dict[str, list[tuple[float, float]]]()
     for label, found in drawn.items():
-        for name in dict.fromkeys(name for each in found for name in each.half_widths):
-            points = [
-                (float(each.epsilon), each.half_widths[name][1])
-                for each in found
-                if name in each.half_widths and each.half_widths[name][1] is not None
-            ]
-            if points:
-                axes.plot(*zip(*points, strict=True), marker="o", label=f"{label}: {name}")
-    axes.set(xlabel="ε", ylabel="±95% of the value", xscale="log", yscale="log")
-    if axes.lines:
-        axes.legend(fontsize="small")
-    save_figure(figure, path)
+        for each in found:
+            for name, (_, part) in each.half_widths.items():
+                if part is not None:
+                    lines.setdefault(f"{label}: {name}", []).append((float(each.epsilon), part))
+    save_line_plot(lines, path, xlabel="ε", ylabel="±95% of the value", xscale="log", yscale="log")

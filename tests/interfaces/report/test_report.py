@@ -13,8 +13,9 @@ import pytest
 from small_study import write_study
 
 import dpsql
-from dpsql.interfaces.report.page import MOST_LINES, BudgetStep, LedgerSummary, render_chart, render_page
+from dpsql.interfaces.report.page import LedgerSummary, render_page
 from dpsql.ledger.reader import LedgerReader
+from dpsql.results.charts import MOST_LINES, render_step_chart
 
 TOTAL = "SELECT SUM(cost) AS cost FROM visits"
 SCRIPT = "SELECT COUNT(*) AS n FROM visits WHERE plan <> '</td><script>alert(1)</script>'"
@@ -127,15 +128,15 @@ def test_a_ledger_without_charges(tmp_path: Path) -> None:
 )
 def test_steps_are_drawn_to_scale(parts: list[Fraction], heights: list[float]) -> None:
     """From the bottom line to the top one, which nothing passes."""
-    steps = [BudgetStep(BEGUN + timedelta(days=day), part) for day, part in enumerate(parts)]
-    drawn = render_chart({"visits": steps})
+    steps = [(BEGUN + timedelta(days=day), part) for day, part in enumerate(parts)]
+    drawn = render_step_chart({"visits": steps}, "spent")
     (line,) = [part for part in drawn.splitlines() if 'class="line' in part]
     assert [float(part) for part in _after(line, "V")] == heights
     assert (
         len(
             [
                 part
-                for part in render_chart({f"{n}": steps for n in range(9)}).splitlines()
+                for part in render_step_chart({f"{n}": steps for n in range(9)}, "spent").splitlines()
                 if 'class="line' in part
             ]
         )
