@@ -1,4 +1,4 @@
-"""The methods of each connection, wherever its engine runs: those of PEP 249, and those that dpsql adds."""
+"""The methods that connections in this process and to a server share: those of PEP 249, and those that dpsql adds."""
 
 from __future__ import annotations
 

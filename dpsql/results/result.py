@@ -42,7 +42,7 @@ _PANDAS = {
     "BOOLEAN": "boolean",
     "TIMESTAMP": "datetime64[us]",
 }
-"""The dtype of each engine type. Left alone, pandas looks at the values, and whether one is NULL."""
+"""The dtype of each engine type. By default pandas derives it from the values, and from whether one is NULL."""
 
 
 MOST_PRINTED = 50

@@ -1,4 +1,4 @@
-"""The connection itself: each method asks the server, and gives what a connection in this process gives."""
+"""A connection to a server, whose methods return the same as those of a connection in this process."""
 
 from __future__ import annotations
 

@@ -347,14 +347,14 @@ class _CheckedPolicy:
 
     @property
     def has_ledger(self) -> bool:
-        """Whether the ledger exists, or is in a database."""
+        """Return whether the ledger exists, or is in a database."""
         from dpsql.ledger.open import is_url
 
         return is_url(self.ledger) or Path(self.ledger).is_file()
 
     @property
     def planning_ledger(self) -> str:
-        """The ledger, or one in memory: planning must not create a ledger."""
+        """Return the ledger, or one in memory if it does not exist, since planning must not create it."""
         return self.ledger if self.has_ledger else ":memory:"
 
 

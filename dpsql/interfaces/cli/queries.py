@@ -188,7 +188,7 @@ class FileQuery:
 
     @property
     def short_sql(self) -> str:
-        """The beginning of the query, in one line."""
+        """Return the beginning of the query, in one line."""
         line = " ".join(self.sql.split())
         return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"
 
