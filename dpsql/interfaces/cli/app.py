@@ -16,8 +16,8 @@ from dpsql.interfaces.cli.init import init
 from dpsql.interfaces.cli.ledger import amend, give_back, ledger, reset, unlock
 from dpsql.interfaces.cli.options import with_option_groups
 from dpsql.interfaces.cli.plan import plan, simulate
-from dpsql.interfaces.cli.publish import publish, report
-from dpsql.interfaces.cli.queries import explain, query, run
+from dpsql.interfaces.cli.publish import publish, report, run
+from dpsql.interfaces.cli.queries import explain, query
 from dpsql.interfaces.cli.receipt import receipt
 from dpsql.interfaces.cli.serve import serve
 from dpsql.interfaces.cli.shell import shell

@@ -1,4 +1,4 @@
-"""`dpsql query`, `dpsql explain` and `dpsql run`: the files of queries, and where answers are written."""
+"""`dpsql query` and `dpsql explain`, the formats of answers, and files of queries."""
 
 from __future__ import annotations
 
@@ -16,18 +16,12 @@ import typer
 from dpsql.api.remote.address import is_address
 from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.interfaces.cli.connections import (
-    connect_to_database,
     connect_to_source,
-    find_default_epsilon,
     find_source_epsilon,
-    parse_location,
-    resolve_policy_path,
-    with_ledger,
 )
 from dpsql.interfaces.cli.options import (
     ConnectionOptions,
     Dialect,
-    Epsilon,
     Fresh,
     QueryTerms,
     Source,
@@ -35,7 +29,6 @@ from dpsql.interfaces.cli.options import (
     read_sql,
     require_loss,
 )
-from dpsql.interfaces.cli.publish import Check, Folder, run_publication
 from dpsql.interfaces.shell.answers import AnswerFormat
 
 if TYPE_CHECKING:
@@ -289,60 +282,3 @@ def _answer_query(
     when = connection.find_answer_time(result.receipt)
     remarks = format_remarks(result, asked.loss, connection.budget().values(), when)
     print(View.from_stream(stream).render_parts(make_dim(remarks)), file=stream)
-
-
-# `dpsql run`.
-
-
-Queries = Annotated[list[Path], typer.Argument(help="Files with queries.", show_default=False)]
-DatabaseOption = Annotated[
-    str,
-    typer.Option(
-        "--database",
-        "-d",
-        metavar="DATABASE|URL",
-        help="The data, the URL of a database, or a policy with the sources of its tables.",
-        show_default=False,
-    ),
-]
-
-
-def run(
-    queries: Queries,
-    *,
-    database: DatabaseOption,
-    output: Folder = None,
-    options: ConnectionOptions,
-    epsilon: Epsilon = None,
-    dialect: Dialect = "duckdb",
-    check: Check = False,
-) -> None:
-    """Run all queries of files, or none: if one is refused, or the budget does not suffice for all, nothing is charged.
-
-    The answers are written as by `dpsql publish` and named after the files; a file's second query is NAME_2.
-    """
-    from dpsql.interfaces.publish.publication import build_publication
-    from dpsql.policy import load
-
-    data = parse_location(database)
-    rules = resolve_policy_path(data, options.policy)
-    loss = epsilon or find_default_epsilon(load(rules))
-    named = dict[str, str]()
-    for text in (each for file in queries for each in read_queries(file)):
-        stem = text.file.stem if text.number == 1 else f"{text.file.stem}_{text.number}"
-        named[_make_unique_name(stem, named)] = text.sql
-    publication = build_publication(
-        ", ".join(file.stem for file in queries), str(rules), named, loss, dialect
-    )
-    with connect_to_database(data, with_ledger(options, rules, check=check)) as connection:
-        run_publication(connection, publication, output, check=check)
-
-
-def _make_unique_name(stem: str, taken: dict[str, str]) -> str:
-    """Return a file name that no other query has."""
-    names = {name.casefold() for name in taken}
-    number, name = 1, stem
-    while name.casefold() in names:
-        number += 1
-        name = f"{stem}_{number}"
-    return name
