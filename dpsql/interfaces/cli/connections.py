@@ -104,11 +104,11 @@ def connect_to_database(
     used with another ledger before, unless the option --new-ledger is set.
     """
     import dpsql
-    from dpsql.interfaces.cli import known_ledgers
+    from dpsql.interfaces.cli.known_ledgers import is_new_ledger, remember_ledger
 
     rules = resolve_policy_path(database, options.policy)
     book = options.ledger or get_default_ledger(rules)
-    begins = known_ledgers.is_new_ledger(rules, book, wanted=options.new_ledger)
+    begins = is_new_ledger(rules, book, wanted=options.new_ledger)
     connection = dpsql.connect(
         None if is_policy_path(database) else str(database),
         policy=rules,
@@ -120,7 +120,7 @@ def connect_to_database(
         replay=not fresh,
         reserve=reserve,
     )
-    known_ledgers.remember_ledger(rules, book)
+    remember_ledger(rules, book)
     if begins:
         print(f"created a new ledger: {book}", file=sys.stderr)
     return connection

@@ -13,7 +13,7 @@ from dpsql.errors import OperationalError
 from dpsql.interfaces.cli.options import LedgerKey
 
 if TYPE_CHECKING:
-    from dpsql.ledger.protocol import Entry
+    from dpsql.ledger import Entry
     from dpsql.ledger.receipts import CheckedReceipt
 
 receipt = typer.Typer(help="Verify the receipt of an answer against the ledger.", no_args_is_help=True)
