@@ -65,7 +65,7 @@ def test_a_refinement_at_any_loss_is_answered(con: Connection) -> None:
     assert con.query(COUNT, epsilon=1_000_000).rows == ((800,),)
 
 
-def test_noise_is_put_together_on_lattices_that_a_float_holds() -> None:
+def test_noise_is_combined_on_lattices_within_float_range() -> None:
     """What was refined often lies on a fine lattice: of such, only some are put together."""
     noise = DiscreteGaussian(Fraction(100))
     fine = CombinedNoise(((3**250, noise), (1, noise)))
@@ -89,7 +89,7 @@ def test_a_long_chain_of_refinements_is_answered() -> None:
         assert connection.combine(COUNT).intervals()
 
 
-def test_bins_are_of_the_type_of_what_they_hold() -> None:
+def test_bins_must_have_the_type_of_their_column() -> None:
     """A moment among numbers is refused, before anything is charged."""
     with opened("zcdp") as connection:
         for end in ("TIMESTAMP '2024-01-01 00:00:00'", "DATE '2024-01-01'"):

@@ -33,7 +33,7 @@ def con(request: pytest.FixtureRequest) -> Iterator[dpsql.Connection]:
         yield opened
 
 
-def test_a_plan_costs_what_it_said(con: dpsql.Connection) -> None:
+def test_queries_cost_their_forecast(con: dpsql.Connection) -> None:
     """Asked one after another, the queries spend what was said of each, and of all."""
     con.query(COUNT, epsilon=0.3)
     forecast = con.budget(PLAN, epsilon=0.1)
@@ -55,7 +55,7 @@ def test_a_forecast_costs_nothing(con: dpsql.Connection) -> None:
     assert con.budget()["visits"].queries == 0
 
 
-def test_as_often_as_it_says(con: dpsql.Connection) -> None:
+def test_a_query_fits_the_forecast_number_of_times(con: dpsql.Connection) -> None:
     """A query fits exactly so many times into what is left, and then the plan no longer does."""
     con.query(COUNT, epsilon=1)
     (planned,) = con.budget(f"{COUNT} WHERE cost < 1", epsilon=1).queries
@@ -93,7 +93,7 @@ def test_a_forecast_reads_as_a_table(con: dpsql.Connection) -> None:
     assert too_much.endswith(" does not fit")
 
 
-def test_what_would_be_refused_is_refused(con: dpsql.Connection) -> None:
+def test_a_forecast_refuses_invalid_queries(con: dpsql.Connection) -> None:
     """A query of a plan needs a loss, and is checked as any other."""
     with pytest.raises(dpsql.ProgrammingError, match="no privacy loss given"):
         con.budget([COUNT])
@@ -118,7 +118,7 @@ def test_parts_and_analysts_have_their_own_lines() -> None:
         assert tuple(con.budget().values()) == tuple(account.after for account in both.accounts)
 
 
-def test_what_is_answered_again_is_free(con: dpsql.Connection) -> None:
+def test_repeated_queries_are_free_in_a_forecast(con: dpsql.Connection) -> None:
     """A query that was asked before, or stands in the plan a second time, costs nothing more."""
     con.query(COUNT, epsilon=1)
     forecast = con.budget([COUNT, PLAN[0], PLAN[0]], epsilon=1)

@@ -51,14 +51,14 @@ def cities(con: Connection) -> Result:
     return con.query("SELECT city, COUNT(*) AS n, AVG(age) AS age FROM people GROUP BY city ORDER BY city")
 
 
-def test_a_noisy_value_stands_beside_its_half_width(cities: Result) -> None:
+def test_noisy_values_are_printed_with_half_widths(cities: Result) -> None:
     """In text and in HTML, where what a column holds is text."""
     assert str(cities).splitlines()[0].split() == ["city", "n", "±95%", "age", "±95%"]
     assert cities._repr_html_().count(">±95%</th>") == 2
     assert "&lt;b&gt;" in cities._repr_html_()
 
 
-def test_a_long_answer_is_cut_in_print_alone(con: Connection) -> None:
+def test_long_answers_are_cut_only_in_print(con: Connection) -> None:
     """The number of further rows is said; rows, frames and `texts` have all."""
     found = con.query("SELECT age, COUNT(*) AS n FROM people GROUP BY age ORDER BY age")
     assert len(found) == len(found.texts()) > MOST_PRINTED
@@ -117,13 +117,13 @@ def test_null_has_no_place_on_an_axis() -> None:
         ({"y": ["n"] * 5}, "5 columns are too many"),
     ],
 )
-def test_what_cannot_be_drawn_is_said(arguments: dict[str, Any], words: str, cities: Result) -> None:
+def test_undrawable_columns_are_refused(arguments: dict[str, Any], words: str, cities: Result) -> None:
     """With the columns that there are."""
     with pytest.raises(dpsql.DataError, match=words):
         cities.plot(**arguments)
 
 
-def test_plot_says_what_it_needs(cities: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plot_without_matplotlib_is_refused(cities: Result, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without matplotlib."""
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     with pytest.raises(dpsql.ProgrammingError) as caught:
@@ -131,7 +131,7 @@ def test_plot_says_what_it_needs(cities: Result, monkeypatch: pytest.MonkeyPatch
     assert caught.value.code == "plot_unavailable"
 
 
-def test_whole_numbers_have_no_ticks_between_them(con: Connection) -> None:
+def test_axes_of_whole_numbers_have_whole_ticks(con: Connection) -> None:
     """Keys 0 and 1 are drawn at 0 and 1, by matplotlib and by Altair."""
     found = con.query(
         "SELECT CASE WHEN age > 40 THEN 1 ELSE 0 END AS older, COUNT(*) AS n FROM people GROUP BY older"

@@ -32,7 +32,7 @@ def left(con: dpsql.Connection) -> Fraction:
     return con.budget()["visits"].remaining_epsilon
 
 
-def test_queries_spend_from_the_slice_and_the_rest_is_given_back(tmp_path: Path) -> None:
+def test_queries_spend_from_the_reservation_and_the_rest_is_returned(tmp_path: Path) -> None:
     """Within a `with` nothing else is charged; after it the table has all that was not spent, and pays again."""
     path = tmp_path / "a.ledger"
     with session(path) as con, session(path, analyst="bob") as bob:
@@ -63,7 +63,7 @@ def test_queries_spend_from_the_slice_and_the_rest_is_given_back(tmp_path: Path)
 
 
 @pytest.mark.parametrize("accountant", ["pure", "basic", "zcdp", "gdp"])
-def test_a_slice_holds_the_query_that_it_is_named_for(accountant: str) -> None:
+def test_a_reservation_fits_one_query_of_its_epsilon(accountant: str) -> None:
     """With its share of δ for keys that the policy does not know; two of half of it fit as well, in any accountant."""
     with session(":memory:", {"epsilon": 10, "delta": 1e-4, "accountant": accountant}) as con:
         for queries in (1, 2):
@@ -76,7 +76,7 @@ def test_a_slice_holds_the_query_that_it_is_named_for(accountant: str) -> None:
         bare.close()
 
 
-def test_answers_again_are_free_within_a_slice_too() -> None:
+def test_replays_are_free_within_a_reservation() -> None:
     """What was released within a slice is answered again beside it, and the other way round."""
     with session(":memory:", replay=True) as con:
         before = con.query(COUNT, epsilon=0.25).rows
@@ -88,7 +88,7 @@ def test_answers_again_are_free_within_a_slice_too() -> None:
         assert left(con) == Fraction(1, 2)
 
 
-def test_closing_gives_back_and_a_crash_does_not(tmp_path: Path) -> None:
+def test_closing_returns_a_reservation_and_a_crash_keeps_it(tmp_path: Path) -> None:
     """What a session left open is taken up by the same analyst, under its number, and by nobody else."""
     path = tmp_path / "a.ledger"
     with session(path, reserve=0.5) as con:
@@ -112,7 +112,7 @@ def test_closing_gives_back_and_a_crash_does_not(tmp_path: Path) -> None:
             con.resume(number)
 
 
-def test_a_slice_that_was_given_back_elsewhere_buys_nothing(tmp_path: Path) -> None:
+def test_a_returned_reservation_pays_nothing(tmp_path: Path) -> None:
     """The session is told, and its queries are not charged to the table instead until it ends the slice itself."""
     path = tmp_path / "a.ledger"
     with session(path) as con, session(path) as other:
@@ -137,7 +137,7 @@ def test_a_slice_that_was_given_back_elsewhere_buys_nothing(tmp_path: Path) -> N
         ({"epsilon": 0.5, "tables": []}, ProgrammingError),
     ],
 )
-def test_what_cannot_be_reserved(options: dict[str, Any], error: type[Exception]) -> None:
+def test_an_invalid_reservation_is_refused(options: dict[str, Any], error: type[Exception]) -> None:
     """It is refused with nothing reserved, and the session goes on."""
     with session(":memory:") as con:
         with pytest.raises(error):
@@ -147,7 +147,7 @@ def test_what_cannot_be_reserved(options: dict[str, Any], error: type[Exception]
             con.query(COUNT, epsilon=1)
 
 
-def test_the_cap_of_a_query_holds_within_a_slice() -> None:
+def test_the_cap_of_a_query_holds_within_a_reservation() -> None:
     """A slice may be larger than any one query."""
     with session(":memory:", {"epsilon": 10}) as con, con.reserve(epsilon=4):
         with pytest.raises(QueryRejected, match="above the policy's cap"):

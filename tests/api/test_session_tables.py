@@ -32,7 +32,7 @@ def asked() -> Iterator[Connection]:
         yield con
 
 
-def test_create_is_the_method(asked: Connection) -> None:
+def test_create_equals_the_method(asked: Connection) -> None:
     """The same plan: the method's table is the stored one, free, and the ledger says what the user wrote."""
     entries = asked.engine.ledger.list_entries()
     made = asked.synthetic(
@@ -47,7 +47,7 @@ def test_create_is_the_method(asked: Connection) -> None:
     assert asked.engine.ledger.list_entries() == entries
 
 
-def test_it_is_charged_once_and_forgotten_by_name() -> None:
+def test_a_session_table_is_charged_once_and_dropped_by_name() -> None:
     """Made again it is the same table, free; a name is taken until it is dropped, and another loss is another table."""
     with connected() as con:
         first = con.query(SYNTHETIC)
@@ -67,7 +67,7 @@ def test_it_is_charged_once_and_forgotten_by_name() -> None:
         assert con.query("CREATE SYNTHETIC TABLE s AS SELECT plan FROM visits", epsilon=1).receipt.entries
 
 
-def test_a_select_over_invented_rows_is_free_and_says_so(asked: Connection) -> None:
+def test_a_select_over_synthetic_rows_is_free_with_a_notice(asked: Connection) -> None:
     """It is any SQL, also over several tables, with parameters and common table expressions of the same name."""
     before = spent(asked)
     found = asked.query(
@@ -177,7 +177,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("sql", REFUSED)
-def test_what_is_not_answered_is_refused(asked: Connection, sql: str) -> None:
+def test_mixed_tables_and_unestimable_selects_are_refused(asked: Connection, sql: str) -> None:
     """What mixes both kinds of tables, and what cannot be estimated from randomised rows."""
     before = len(asked.engine.ledger.list_entries())
     with pytest.raises(dpsql.QueryRejected) as caught:
@@ -186,7 +186,7 @@ def test_what_is_not_answered_is_refused(asked: Connection, sql: str) -> None:
     assert len(asked.engine.ledger.list_entries()) == before
 
 
-def test_explain_says_the_price(asked: Connection) -> None:
+def test_explain_create_shows_the_price_and_makes_no_table(asked: Connection) -> None:
     """EXPLAIN CREATE charges nothing, as a statement and as a method, and makes no table."""
     before = len(asked.engine.ledger.list_entries())
     sql = "CREATE LOCAL TABLE x AS SELECT RANDOMIZE(plan) FROM visits WITH (epsilon = 3)"

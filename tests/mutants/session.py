@@ -16,7 +16,7 @@ FAULTS = (
         "sorted(range(len(rows)), key=lambda number: rows[number][after - 1])",
         "sorted(range(len(rows)), key=lambda number: -rows[number][after - 1])",
         "a choice among experts sees later losses",
-        "tests/api/test_best_expert.py::test_rounds_are_in_their_order_and_see_earlier_losses_alone",
+        "tests/api/test_best_expert.py::test_each_round_uses_earlier_losses_only",
     ),
     Fault(
         "rows-of-a-regression-without-their-condition",
@@ -32,7 +32,7 @@ FAULTS = (
         "project_rows(build_answer_rows(rows, digits), prepared.matrix_columns)",
         "build_answer_rows(rows, digits)",
         "a covariance matrix has negative eigenvalues",
-        f"{_REGRESSIONS}::test_matrices_are_semidefinite_and_intervals_those_of_what_was_released",
+        f"{_REGRESSIONS}::test_matrices_are_semidefinite_with_intervals_of_the_releases",
     ),
     Fault(
         "choices-of-the-worst",
@@ -40,7 +40,7 @@ FAULTS = (
         'SPELLINGS: Mapping[str, type[exp.AggFunc]] = {"FAVG": exp.Avg, "MEAN": exp.Avg, "FSUM": exp.Sum, "KAHAN_SUM": exp.Sum, "SUMKAHAN": exp.Sum, "CHOOSE": exp.ArgMax}',
         'SPELLINGS: Mapping[str, type[exp.AggFunc]] = {"FAVG": exp.Avg, "MEAN": exp.Avg, "FSUM": exp.Sum, "KAHAN_SUM": exp.Sum, "SUMKAHAN": exp.Sum, "CHOOSE": exp.ArgMin}',
         "CHOOSE takes what scores least",
-        "tests/api/test_choose.py::test_it_is_the_selection_of_the_best_group",
+        "tests/api/test_choose.py::test_choose_equals_arg_max_and_limit_1",
     ),
     Fault(
         "session-tables-take-the-owners-names",

@@ -36,7 +36,7 @@ def visits(tmp_path: Path) -> Path:
     return path
 
 
-def test_check_says_what_weakens_a_budget_and_which_parts_there_are(run: Run, visits: Path) -> None:
+def test_check_warns_of_weak_budgets_and_uncharged_partitions(run: Run, visits: Path) -> None:
     """Renewal, analysts' budgets and partitions that cannot be charged for themselves are told to the owner."""
     policy = visits.with_suffix(".yaml")
     said = run("check", policy).out
@@ -60,7 +60,7 @@ def test_check_says_what_weakens_a_budget_and_which_parts_there_are(run: Run, vi
     )
 
 
-def test_a_budget_is_begun_anew_and_that_is_shown(run: Run, visits: Path) -> None:
+def test_budget_shows_a_reset_with_author_and_reason(run: Run, visits: Path) -> None:
     """`ledger reset` keeps who and why; `budget` says so whenever it is asked, and what is left."""
     policy, ledger = visits.with_suffix(".yaml"), visits.with_suffix(".ledger")
     month = "SELECT COUNT(*) AS n FROM v WHERE date_trunc('month', day) = DATE '2024-0{}-01'"

@@ -119,7 +119,7 @@ def test_the_cost_of_all_is_known_before(run: Run, study: Path, publication: Pat
         (("title: Visits of a small study", ""), "missing", "title: is missing"),
     ],
 )
-def test_what_cannot_be_published_is_said_before_the_first_charge(
+def test_an_invalid_publication_is_refused_before_any_charge(
     change: tuple[str, str], code: str, words: str, run: Run, publication: Path
 ) -> None:
     """With the key or the table; nothing is charged and no folder made."""
@@ -147,7 +147,7 @@ def test_a_folder_that_cannot_be_written_is_named(run: Run, publication: Path, t
         assert (ran.code, f"error[{code}]" in ran.err) == (1, True)
 
 
-def test_nothing_that_a_publication_says_leaves_its_cell(run: Run, publication: Path, tmp_path: Path) -> None:
+def test_texts_of_a_publication_are_escaped(run: Run, publication: Path, tmp_path: Path) -> None:
     """Titles are lines of the note, whatever they hold."""
     text = publication.read_text(encoding="utf-8")
     publication.write_text(text.replace("Visits by plan", '"a\\n# b | c"'), encoding="utf-8")

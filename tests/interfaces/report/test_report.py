@@ -92,7 +92,7 @@ def test_the_numbers_are_the_ledger_s(ledger: Path) -> None:
     assert abs(end - BEGUN - timedelta(days=20 + float(20 * left / sum(parts)))) < timedelta(minutes=1)
 
 
-def test_a_page_holds_them_and_loads_nothing(ledger: Path) -> None:
+def test_a_page_escapes_texts_and_loads_nothing(ledger: Path) -> None:
     """Text that analysts wrote is no markup, and nothing is fetched or run."""
     text = render_page(summed_up(ledger), "study.ledger")
     assert text == render_page(summed_up(ledger), "study.ledger")

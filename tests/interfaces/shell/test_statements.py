@@ -75,7 +75,7 @@ def test_nothing_is_lost(text: str) -> None:
     assert kept == "".join("".join(wanted).split())
 
 
-def test_what_the_cursor_stands_in() -> None:
+def test_the_open_quote_or_comment_at_the_cursor_is_found() -> None:
     """An open quote or comment is named, so that nothing is completed there."""
     assert find_open_kind("SELECT 'a") is PieceKind.STRING
     assert find_open_kind('SELECT "a') is PieceKind.NAME
