@@ -60,7 +60,7 @@ def test_every_total_of_a_cube_is_a_sum(con: dpsql.Connection) -> None:
 
 
 def test_post_processing_uses_the_adjusted_values(con: dpsql.Connection) -> None:
-    """Arithmetic, HAVING, ORDER BY and ends of intervals are of the values that are shown."""
+    """Arithmetic, HAVING, ORDER BY and the ends of intervals use the displayed values."""
     rows = con.query(
         "SELECT plan, COUNT(*) AS n, COUNT(*) + 1 AS more, SUM(cost) / COUNT(*) AS mean, SUM(cost) AS s, "
         "DP_INTERVAL_LOW(COUNT(*)) AS low, DP_INTERVAL_HIGH(COUNT(*)) AS high "
@@ -77,7 +77,7 @@ def test_post_processing_uses_the_adjusted_values(con: dpsql.Connection) -> None
 
 
 def test_the_displayed_number_is_the_middle_of_its_interval(con: dpsql.Connection) -> None:
-    """A whole number plus or minus the half-width is the interval, though the estimate is a fraction."""
+    """The interval is a whole number plus or minus the half-width, although the estimate is a fraction."""
     found = con.query(CUBE, epsilon=2)
     for row, ends in zip(found.rows, found.intervals(0.95), strict=True):
         assert ends[2] is not None
@@ -85,7 +85,7 @@ def test_the_displayed_number_is_the_middle_of_its_interval(con: dpsql.Connectio
 
 
 def test_explain_predicts_the_half_width(con: dpsql.Connection) -> None:
-    """The half-width that EXPLAIN expects is that of the answer, and less than without parts."""
+    """EXPLAIN shows the half-width of the answer, which is smaller than that without groups."""
     told = str(con.explain(ROLLUP))
     assert told.count("then totals are made consistent with their parts by least squares, free") == 3
     wide = con.query(ROLLUP).intervals(0.95)
@@ -99,14 +99,14 @@ def test_explain_predicts_the_half_width(con: dpsql.Connection) -> None:
 
 
 def test_the_receipt_has_the_noise_before_adjustment(con: dpsql.Connection) -> None:
-    """Noise is told as it was charged, before anything is adjusted."""
+    """The receipt describes the noise that was charged, before the adjustment."""
     receipt = con.query(ROLLUP).receipt
     assert receipt.mechanisms == con.explain(ROLLUP).receipt.mechanisms
     assert not any("projected" in str(each) for each in receipt.mechanisms)
 
 
 def test_stored_releases_are_adjusted_in_the_same_way(con: dpsql.Connection) -> None:
-    """The stored releases are adjusted in the same way; a total asked alone is what was released."""
+    """A total that is queried without its groups is the released value."""
     first = con.query(ROLLUP)
     entries = len(con.engine.ledger.list_entries())
     again = con.query(ROLLUP + " ORDER BY plan, days")
@@ -116,7 +116,7 @@ def test_stored_releases_are_adjusted_in_the_same_way(con: dpsql.Connection) -> 
 
 
 def test_combine_adjusts_the_mean_of_releases(con: dpsql.Connection) -> None:
-    """Of several answers the mean is adjusted, and its noise is less."""
+    """The mean of several answers is adjusted, and has less noise."""
     first, _ = (con.query(CUBE, replay=False) for _ in range(2))
     best = con.combine(CUBE)
     assert best.scales[0][2] == pytest.approx(first.scales[0][2] / 2**0.5, rel=0.01)
@@ -125,7 +125,7 @@ def test_combine_adjusts_the_mean_of_releases(con: dpsql.Connection) -> None:
 
 
 def test_totals_over_different_rows_are_not_adjusted() -> None:
-    """Where units have more rows than was declared, sums of groups and of all leave out different rows."""
+    """If units exceed their declared rows, the sums of groups and the total leave out different rows."""
     with opened("pure", rows_per_unit=1) as connection:
         object.__setattr__(connection.engine, "entropy", SeededEntropy(1))
         sql = "SELECT days, SUM(cost) AS s FROM visits WHERE days < 4 GROUP BY ROLLUP (days)"

@@ -217,7 +217,7 @@ FRAMES: dict[str, Callable[..., Any]] = {
 def test_frames_have_interval_columns_after_noisy_columns(
     con: dpsql.Connection, frame: Callable[..., Any]
 ) -> None:
-    """Both ends stand after each column that has intervals, derived ones too, and after no other."""
+    """Both ends follow each column that has intervals, derived ones too, and no other column."""
     sql = "SELECT plan, COUNT(*) AS n, SUM(cost) / COUNT(*) AS mean, n > 5 AS many FROM visits GROUP BY plan"
     result = con.query(sql, epsilon=1)
     found = frame(result, intervals=True, confidence=0.8)
@@ -249,7 +249,7 @@ def test_a_column_in_the_place_of_an_end_is_refused(con: dpsql.Connection) -> No
 
 
 def test_only_counts_are_displayed_as_at_least_zero(con: dpsql.Connection) -> None:
-    """Counts of any kind are shown as 0 where noise takes them below; sums, and what is computed, are not."""
+    """Negative noisy counts are displayed as 0; negative sums and computed values are not changed."""
     result = con.query(
         "SELECT COUNT(*) AS a, COUNT(cost) AS b, COUNT(DISTINCT patient_id) AS c, COUNT(DISTINCT days) AS d, "
         "SUM(days) AS e, COUNT(*) - 1 AS f, AVG(cost) AS g FROM visits",

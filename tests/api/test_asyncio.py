@@ -67,7 +67,7 @@ class Slow:
 
 
 def test_a_waiting_query_can_be_cancelled_at_no_charge(con: Connection) -> None:
-    """The first query has begun, so it ends and is charged though its task is cancelled; the second was never asked."""
+    """The first query has begun, so it ends and is charged although its task is cancelled; the second one never starts."""
     slow = Slow()
 
     async def asked() -> None:

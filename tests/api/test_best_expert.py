@@ -16,7 +16,7 @@ SWITCHED = "(SELECT i, CASE WHEN i < 300 THEN 0 ELSE 1 END AS a, CASE WHEN i < 3
 
 
 def test_the_best_expert_costs_no_more_than_its_series() -> None:
-    """One charge, for the series; the choices stand in place of the losses, and other columns keep their intervals."""
+    """Only the series is charged; the choices replace the losses, and other columns keep their intervals."""
     sql = f"SELECT t, BEST_EXPERT(a, b) OVER (ORDER BY t) AS e, a FROM {SERIES} ORDER BY t DESC"
     with connected(rows=4_000) as con:
         series = con.query(f"SELECT t, a, b FROM {SERIES} ORDER BY t DESC", epsilon=5)
@@ -92,7 +92,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("sql", REFUSED)
 def test_best_expert_is_refused_outside_a_series(sql: str) -> None:
-    """Over rows of people, in parts of a statement that would see the losses, and with other windows."""
+    """It is refused over private rows, in clauses that would read the losses, and with other windows."""
     with connected(rows=4) as con:
         with pytest.raises(dpsql.QueryRejected) as caught:
             con.query(sql, epsilon=1)

@@ -66,7 +66,7 @@ def test_a_refinement_at_any_loss_is_answered(con: Connection) -> None:
 
 
 def test_noise_is_combined_on_lattices_within_float_range() -> None:
-    """What was refined often lies on a fine lattice: of such, only some are put together."""
+    """Repeated refinement makes a lattice finer; too fine lattices are not combined."""
     noise = DiscreteGaussian(Fraction(100))
     fine = CombinedNoise(((3**250, noise), (1, noise)))
     coarse = CombinedNoise(((2, noise), (1, noise)))
@@ -90,7 +90,7 @@ def test_a_long_chain_of_refinements_is_answered() -> None:
 
 
 def test_bins_must_have_the_type_of_their_column() -> None:
-    """A moment among numbers is refused, before anything is charged."""
+    """A timestamp among numbers is refused before any charge."""
     with opened("zcdp") as connection:
         for end in ("TIMESTAMP '2024-01-01 00:00:00'", "DATE '2024-01-01'"):
             with pytest.raises(QueryRejected):

@@ -44,7 +44,7 @@ def test_choose_equals_arg_max_and_limit_1() -> None:
     ],
 )
 def test_choose_over_rows_is_refused(sql: str, code: str) -> None:
-    """Over rows it would release one row's value."""
+    """Over private rows it would release the value of one row."""
     with connected(rows=4) as con:
         with pytest.raises(dpsql.QueryRejected) as caught:
             con.query(sql, epsilon=1)

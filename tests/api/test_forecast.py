@@ -34,7 +34,7 @@ def con(request: pytest.FixtureRequest) -> Iterator[dpsql.Connection]:
 
 
 def test_queries_cost_their_forecast(con: dpsql.Connection) -> None:
-    """Asked one after another, the queries spend what was said of each, and of all."""
+    """Run one after the other, the queries spend the forecast of each, and of all together."""
     con.query(COUNT, epsilon=0.3)
     forecast = con.budget(PLAN, epsilon=0.1)
     before = con.budget()["visits"]
@@ -56,7 +56,7 @@ def test_a_forecast_costs_nothing(con: dpsql.Connection) -> None:
 
 
 def test_a_query_fits_the_forecast_number_of_times(con: dpsql.Connection) -> None:
-    """A query fits exactly so many times into what is left, and then the plan no longer does."""
+    """A query fits exactly that many times into the remaining budget."""
     con.query(COUNT, epsilon=1)
     (planned,) = con.budget(f"{COUNT} WHERE cost < 1", epsilon=1).queries
     assert planned.times is not None
@@ -94,7 +94,7 @@ def test_a_forecast_reads_as_a_table(con: dpsql.Connection) -> None:
 
 
 def test_a_forecast_refuses_invalid_queries(con: dpsql.Connection) -> None:
-    """A query of a plan needs a loss, and is checked as any other."""
+    """A query in a forecast needs a loss and passes the same checks as any other."""
     with pytest.raises(dpsql.ProgrammingError, match="no privacy loss given"):
         con.budget([COUNT])
     with pytest.raises(dpsql.QueryRejected, match="there is no column nothing"):
@@ -119,7 +119,7 @@ def test_parts_and_analysts_have_their_own_lines() -> None:
 
 
 def test_repeated_queries_are_free_in_a_forecast(con: dpsql.Connection) -> None:
-    """A query that was asked before, or stands in the plan a second time, costs nothing more."""
+    """A query that was answered before, or is listed twice, costs nothing more."""
     con.query(COUNT, epsilon=1)
     forecast = con.budget([COUNT, PLAN[0], PLAN[0]], epsilon=1)
     assert [planned.quote is None for planned in forecast.queries] == [True, False, True]

@@ -52,14 +52,14 @@ def cities(con: Connection) -> Result:
 
 
 def test_noisy_values_are_printed_with_half_widths(cities: Result) -> None:
-    """In text and in HTML, where what a column holds is text."""
+    """Both in text and in HTML, in which cells are escaped."""
     assert str(cities).splitlines()[0].split() == ["city", "n", "±95%", "age", "±95%"]
     assert cities._repr_html_().count(">±95%</th>") == 2
     assert "&lt;b&gt;" in cities._repr_html_()
 
 
 def test_long_answers_are_cut_only_in_print(con: Connection) -> None:
-    """The number of further rows is said; rows, frames and `texts` have all."""
+    """The printed text has the number of further rows; rows, frames and `texts` have all."""
     found = con.query("SELECT age, COUNT(*) AS n FROM people GROUP BY age ORDER BY age")
     assert len(found) == len(found.texts()) > MOST_PRINTED
     more = f"… and {len(found) - MOST_PRINTED} more rows"
@@ -118,7 +118,7 @@ def test_null_has_no_place_on_an_axis() -> None:
     ],
 )
 def test_undrawable_columns_are_refused(arguments: dict[str, Any], words: str, cities: Result) -> None:
-    """With the columns that there are."""
+    """The error lists the columns."""
     with pytest.raises(dpsql.DataError, match=words):
         cities.plot(**arguments)
 

@@ -126,7 +126,7 @@ def test_a_bounded_value_has_a_mean(accountant: str) -> None:
 
 
 def test_reading_a_randomized_table_twice_reveals_no_more() -> None:
-    """Fresh answers about one truth average to it; the stored table is read as often as one likes."""
+    """Fresh answers average to the true value; the stored table does not change when it is read again."""
     with opened(400) as con:
         tables = {con.randomize("SELECT smoker FROM people", epsilon=0.5).cells for _ in range(20)}
         assert len(tables) == 1

@@ -119,7 +119,7 @@ def test_regressions_and_covariances_cost_one_query(accountant: str) -> None:
 
 
 def test_constant_columns_have_null_coefficients() -> None:
-    """Of a column beside itself, and of one value, plain DuckDB has NULL; of nobody both have, and fail in nothing."""
+    """DuckDB has NULL for equal and for constant columns; over no rows both have NULL, without an error."""
     database, con = opened(300)
     with con:
         for x in (["age", "age + 0"], ["age - age + 1"]):
@@ -176,7 +176,7 @@ def test_names_are_checked(x: Any, by: Any) -> None:
 
 
 def test_arguments_of_regress_pass_the_whitelist() -> None:
-    """Whatever stands in the arguments, it is SQL of the whitelist or refused, with no charge."""
+    """Arguments are accepted SQL, or are refused without a charge."""
     _, con = opened(20)
     with con:
         for y, source in (

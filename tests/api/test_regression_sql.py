@@ -95,7 +95,7 @@ WRITTEN = {
 
 @pytest.mark.parametrize("sql", WRITTEN)
 def test_regression_is_planned_wherever_a_select_is(con: Connection, sql: str) -> None:
-    """In each it is planned, with a column for each coefficient by the names of its values."""
+    """Each place is planned, with a column for each coefficient named after its expression."""
     planned = con.plan(sql, ["A"] if "?" in sql else (), epsilon=1)
     assert tuple(name for name, _ in planned.columns) == WRITTEN[sql]
 
@@ -138,7 +138,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("sql", REFUSED)
 def test_malformed_regressions_are_refused_at_their_place(con: Connection, sql: str) -> None:
-    """With the place in the text that was asked."""
+    """The error has the position in the text of the query."""
     code, column = REFUSED[sql]
     with pytest.raises(dpsql.QueryRejected) as caught:
         con.plan(sql, epsilon=1)
@@ -148,7 +148,7 @@ def test_malformed_regressions_are_refused_at_their_place(con: Connection, sql: 
 
 
 def test_matrices_are_semidefinite_with_intervals_of_the_releases() -> None:
-    """At a loss at which the released covariances are none of any data, all eigenvalues are at least 0; NULL stays NULL."""
+    """All eigenvalues are at least 0, although noise makes the released covariances indefinite; NULL stays NULL."""
     database, con = opened(40)
     sql = "SELECT plan, COVAR_MATRIX(age, days, income) AS c FROM visits GROUP BY plan"
     with con:

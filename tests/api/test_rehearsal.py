@@ -30,7 +30,7 @@ def test_a_rehearsal_spends_nothing_and_reads_no_private_rows(tmp_path: Path) ->
 
 @pytest.mark.parametrize("size", [{"units": 0}, {"units": True}, {"rows": 1.5}, {"public": "gone.duckdb"}])
 def test_invalid_sizes_of_a_rehearsal_are_refused(size: dict[str, int], tmp_path: Path) -> None:
-    """A size that is none, public tables that are not there."""
+    """Sizes below one and missing public tables are refused."""
     database, policy = write_study(tmp_path)
     with dpsql.connect(database, policy=policy) as connection, pytest.raises(dpsql.Error) as caught:
         connection.rehearse(**size)

@@ -128,7 +128,7 @@ def test_a_step_refines_the_one_before() -> None:
 
 
 def test_a_met_target_is_replayed_free(con: Connection) -> None:
-    """What was met before is met by the same answer, and a smaller error costs what it takes beyond."""
+    """A target that was met is replayed free, and a smaller error costs only the difference."""
     first = con.query(COUNT, target_error="10%")
     again = con.query(COUNT, target_error="10%")
     assert (again.rows, charged(again)) == (first.rows, [])
@@ -142,7 +142,7 @@ def test_a_met_target_is_replayed_free(con: Connection) -> None:
 
 
 def test_steps_without_replay_are_charged_separately(con: Connection) -> None:
-    """With replay=False no earlier release is looked at, and each step is charged for itself."""
+    """With replay=False earlier releases are not used, and each step is charged."""
     con.query(COUNT, target_error="10%")
     result = con.query(COUNT, target_error="10%", replay=False)
     assert len(charged(result)) > 1
@@ -152,7 +152,7 @@ def test_steps_without_replay_are_charged_separately(con: Connection) -> None:
 
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)
 def test_an_unreachable_target_ends_the_search(accountant: str) -> None:
-    """As soon as a value is known to be too small for the most, the search ends: with what there is, and a notice."""
+    """The search ends with the last release and a notice once a value is too small for the largest loss."""
     con = opened(accountant, most=2)
     result = con.query(NOBODY, target_error="1%")
     (notice,) = result.receipt.notices
@@ -186,7 +186,7 @@ def test_the_rest_of_a_budget_ends_it(accountant: str) -> None:
 
 
 def test_a_budget_too_small_for_the_first_step_is_refused() -> None:
-    """Before anything was released there is nothing to answer with."""
+    """Without a release there is no answer to fall back on."""
     with opened(epsilon=1, most=None) as connection:
         connection.query(COUNT, epsilon=1)
         with pytest.raises(dpsql.BudgetExhausted):
@@ -195,7 +195,7 @@ def test_a_budget_too_small_for_the_first_step_is_refused() -> None:
 
 
 def test_a_budget_spent_by_others_keeps_earlier_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A charge that is refused though there was room leaves what was released before."""
+    """If a later charge is refused, the answer is the last release."""
     with opened() as connection:
         charge = type(connection.engine.ledger).charge
 
@@ -229,7 +229,7 @@ def test_explain_promises_no_price(con: Connection) -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_relative_targets_of_noisy_selections_are_refused(con: Connection, name: str) -> None:
-    """Where noise decides which values there are or what they are of, and where no error is known beforehand."""
+    """Noisy keys, noisy selections and errors that are not known in advance are refused."""
     sql, code = REFUSED[name]
     for ask in (con.explain, con.query):
         with pytest.raises(dpsql.QueryRejected) as caught:
@@ -240,13 +240,13 @@ def test_relative_targets_of_noisy_selections_are_refused(con: Connection, name:
 
 @pytest.mark.parametrize("target", ["0%", "-5%", "51%", "x%", "%", "nan%", "5%%"])
 def test_percentages_outside_zero_to_fifty_are_refused(con: Connection, target: str) -> None:
-    """A part lies above nothing and reaches a half."""
+    """A percentage is above 0 and at most 50."""
     with pytest.raises(dpsql.LossError):
         con.query(COUNT, target_error=target)
 
 
 def test_clause_and_shell_command_set_a_relative_target(con: Connection) -> None:
-    r"""OPTIONS(target_error = '10%') and \target 10% ask for the same."""
+    r"""OPTIONS(target_error = '10%') and \target 10% set the same target."""
     called = con.query(COUNT, target_error="10%", confidence=0.9)
     clause = "WITH DIFFERENTIAL_PRIVACY OPTIONS(target_error = '10%', confidence = 0.9)"
     sql = COUNT.replace("SELECT", f"SELECT {clause}")
@@ -272,7 +272,7 @@ def test_public_tables_need_no_step(con: Connection) -> None:
 
 @pytest.mark.parametrize("percent", ["50%", "1%"])
 def test_an_exact_zero_needs_no_further_step(percent: str) -> None:
-    """At a loss at which a count has no noise to speak of, a zero is as near as it can be: others go on."""
+    """At a large loss a count of zero is exact, and only other groups need further steps."""
     with opened(epsilon=10**6, most=None) as connection:
         result = connection.query(f"{NOBODY} UNION ALL SELECT SUM(cost) FROM visits", target_error=percent)
         assert result.receipt.notices == ()

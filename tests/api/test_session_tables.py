@@ -33,7 +33,7 @@ def asked() -> Iterator[Connection]:
 
 
 def test_create_equals_the_method(asked: Connection) -> None:
-    """The same plan: the method's table is the stored one, free, and the ledger says what the user wrote."""
+    """The method replays the table of the statement free, and the ledger has the statement's text."""
     entries = asked.engine.ledger.list_entries()
     made = asked.synthetic(
         "SELECT plan, ward FROM visits WHERE cost < 50", epsilon=2, workload=[("plan",), ("ward",)]
@@ -48,7 +48,7 @@ def test_create_equals_the_method(asked: Connection) -> None:
 
 
 def test_a_session_table_is_charged_once_and_dropped_by_name() -> None:
-    """Made again it is the same table, free; a name is taken until it is dropped, and another loss is another table."""
+    """The same statement gives the same table free; a name is in use until DROP; another loss makes another table."""
     with connected() as con:
         first = con.query(SYNTHETIC)
         assert (first.columns, len(first), len(first.receipt.entries)) == (("table", "rows"), 1, 1)
@@ -178,7 +178,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("sql", REFUSED)
 def test_mixed_tables_and_unestimable_selects_are_refused(asked: Connection, sql: str) -> None:
-    """What mixes both kinds of tables, and what cannot be estimated from randomised rows."""
+    """A SELECT over both kinds of tables is refused, and so is one that cannot be estimated from randomized rows."""
     before = len(asked.engine.ledger.list_entries())
     with pytest.raises(dpsql.QueryRejected) as caught:
         asked.query(sql, [1] if "?" in sql else ())

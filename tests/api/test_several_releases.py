@@ -219,7 +219,7 @@ def test_explain_shows_each_release(con: dpsql.Connection) -> None:
     ],
 )
 def test_joins_that_repeat_or_show_private_rows_are_refused(con: dpsql.Connection, sql: str) -> None:
-    """Released rows join on all their keys, a value has one row, and private rows are never put out."""
+    """Released rows join on all their keys, a scalar has one row, and private rows are never returned."""
     with pytest.raises(QueryRejected) as caught:
         con.query(sql, epsilon=1)
     assert caught.value.position is not None

@@ -75,7 +75,7 @@ def test_threads_spend_exactly_the_budget(data: Path, ledger: dpsql.SharedLedger
 def test_waiting_charges_are_committed_together(
     data: Path, ledger: dpsql.SharedLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Charges that wait while the first is committed are the next group."""
+    """Charges that wait during a commit form the next group."""
     groups: list[int] = []
     commit = SqlJournal._commit_group
 
@@ -101,7 +101,7 @@ def test_waiting_charges_are_committed_together(
 
 
 def test_closing_a_connection_keeps_the_shared_ledger_open(data: Path, ledger: dpsql.SharedLedger) -> None:
-    """Who closes a connection closes the ledger for nobody else; who closes the ledger closes it for all."""
+    """Closing a connection leaves the ledger open; closing the ledger closes it for all connections."""
     first, second = connect(data, ledger), connect(data, ledger)
     first.close()
     assert len(second.query(COUNT)) == 1
@@ -114,7 +114,7 @@ def test_closing_a_connection_keeps_the_shared_ledger_open(data: Path, ledger: d
 
 
 def test_analysts_of_a_shared_ledger_have_separate_budgets(data: Path, ledger: dpsql.SharedLedger) -> None:
-    """Each is charged, and shown, the table's account and its own."""
+    """Each analyst is charged to the table's account and to its own, and sees both."""
     ana, bob = connect(data, ledger, "ana"), connect(data, ledger, "bob")
     bob.query(COUNT)
     ana.query(COUNT)
@@ -166,7 +166,7 @@ def test_anchor_and_key_with_a_shared_ledger_are_refused(
 
 
 def test_a_shared_ledger_takes_anchor_and_key(data: Path, tmp_path: Path) -> None:
-    """It takes what `connect` takes, and is the same ledger for who opens it alone."""
+    """It has the arguments of `connect`, and its file can be opened without sharing."""
     with dpsql.SharedLedger(
         tmp_path / "c.ledger", policy=POLICY, anchor=tmp_path / "c.anchor", ledger_key=b"k" * 32
     ) as ledger:

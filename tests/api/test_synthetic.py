@@ -261,7 +261,7 @@ def test_columns_of_any_number_of_combinations_have_a_tree() -> None:
 def test_too_large_domains_are_refused_before_the_charge(
     asked: str, options: dict[str, Any], code: str
 ) -> None:
-    """Combinations that are too many for a method, a table or all tables, or columns; the way out is named."""
+    """Too many combinations or columns are refused, with a hint."""
     with wide() as con:
         with pytest.raises(dpsql.QueryRejected) as caught:
             con.synthetic(asked, epsilon=1, **options)

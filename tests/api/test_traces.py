@@ -66,7 +66,7 @@ def test_the_interval_is_that_of_the_value(con: dpsql.Connection, sql: str) -> N
 
 @pytest.mark.parametrize("sql", DERIVED.values(), ids=DERIVED)
 def test_derived_values_have_intervals_around_them(con: dpsql.Connection, sql: str) -> None:
-    """Each cell that is computed of one released row has an interval around its value, and no scale.
+    """A cell computed from one released row has an interval around its value, and no scale.
 
     At ε = 0.5 noise made the variance of a group so negative, in one of a thousand runs, that the deviation was surely 0.
     """

@@ -86,7 +86,7 @@ def test_events_are_read_from_a_file(run: Run, tmp_path: Path) -> None:
     ],
 )
 def test_invalid_releases_exit_with_code_2(run: Run, arguments: tuple[str, ...]) -> None:
-    """Numbers that are no losses, counts that are none, and nothing at all end with 2 and no table."""
+    """Invalid losses, invalid counts and an empty list end with exit code 2 and print no table."""
     ran = run("account", *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert "Error: Invalid value" in ran.err

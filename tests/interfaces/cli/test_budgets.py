@@ -37,7 +37,7 @@ def visits(tmp_path: Path) -> Path:
 
 
 def test_check_warns_of_weak_budgets_and_uncharged_partitions(run: Run, visits: Path) -> None:
-    """Renewal, analysts' budgets and partitions that cannot be charged for themselves are told to the owner."""
+    """check warns of renewal, of analysts' budgets and of partitions that cannot be charged separately."""
     policy = visits.with_suffix(".yaml")
     said = run("check", policy).out
     assert (
@@ -61,7 +61,7 @@ def test_check_warns_of_weak_budgets_and_uncharged_partitions(run: Run, visits: 
 
 
 def test_budget_shows_a_reset_with_author_and_reason(run: Run, visits: Path) -> None:
-    """`ledger reset` keeps who and why; `budget` says so whenever it is asked, and what is left."""
+    """`ledger reset` records author and reason; `budget` shows both, and the remaining budget."""
     policy, ledger = visits.with_suffix(".yaml"), visits.with_suffix(".ledger")
     month = "SELECT COUNT(*) AS n FROM v WHERE date_trunc('month', day) = DATE '2024-0{}-01'"
     for number in (1, 2, 3):

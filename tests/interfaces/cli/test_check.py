@@ -72,7 +72,7 @@ def test_check_prices_planned_queries(run: Run, study: Path, planned: Path, *, w
 
 
 def test_check_compares_prices_with_the_remaining_budget(run: Run, study: Path, planned: Path) -> None:
-    """A plan that the ledger no longer bears has exit code 1."""
+    """The exit code is 1 if the remaining budget is too small for the plan."""
     policy = study.with_suffix(".yaml")
     assert run("query", study, "SELECT COUNT(*) FROM visits", "-e", "18.6").code == 0
     ran = run("check", planned, "--policy", policy, "-e", "0.1")
@@ -152,7 +152,7 @@ tables:
 
 
 def test_check_warns_of_weak_settings(run: Run, tmp_path: Path) -> None:
-    """What is valid and has no effect, cannot be reached, promises little, or names people; a sound policy has none."""
+    """It warns of settings without effect, unreachable limits, weak guarantees and names of people; a sound policy has no warning."""
     policy = tmp_path / "weak.yaml"
     policy.write_text(WEAK)
     said = run("check", policy).out

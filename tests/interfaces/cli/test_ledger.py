@@ -133,7 +133,7 @@ def test_the_part_that_was_charged_is_shown(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_export_has_every_stored_field(run: Run, ledger: Path) -> None:
-    """Anybody can recompute the digests and links from it; both formats say the same."""
+    """Digests and links can be recomputed from it; both formats have the same fields."""
     rows = [json.loads(line) for line in run("ledger", "export", ledger).out.splitlines()]
     assert [row["id"] for row in rows] == [1, 2, 3]
     assert all(KeyedDigest().compute_digest(row) == row["digest"] for row in rows)
@@ -145,7 +145,7 @@ def test_the_export_has_every_stored_field(run: Run, ledger: Path) -> None:
 
 
 def test_reading_creates_no_ledger(run: Run, study: Path, tmp_path: Path) -> None:
-    """Looking makes no file, and leaves an older schema as it is."""
+    """Reading creates no file and does not migrate an older schema."""
     for command in ("verify", "show", "export", "head"):
         assert "error[ledger_unavailable]: the ledger" in run("ledger", command, tmp_path / "none").err
     assert not (tmp_path / "none").exists()
@@ -182,7 +182,7 @@ def test_a_key_from_a_file_or_the_environment(
 
 
 def test_a_receipt_is_verified_from_a_file_or_standard_input(run: Run, ledger: Path) -> None:
-    """From a file and from standard input; what is shown is said, and what is not."""
+    """The output lists the fields that are verified and those that are not."""
     file = ledger.with_suffix(".receipt")
     for ran in (
         run("receipt", "verify", file, "--ledger", ledger),
@@ -212,7 +212,7 @@ def test_receipts_without_a_charge_say_so(run: Run, study: Path) -> None:
 
 
 def test_bounds_released_after_the_charge_are_in_the_receipt_only(run: Run, study: Path) -> None:
-    """A sum's bounds are chosen by a release of their own; the ledger says that they are, and no more.
+    """A release selects the bounds of a sum; the ledger records that release, and not the bounds.
 
     The greatest bound, beyond which is nobody, is chosen six times over in one of 10^7 runs.
     """
@@ -272,7 +272,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_receipt_that_differs_from_the_ledger_is_refused(run: Run, ledger: Path, name: str) -> None:
-    """Any field that the ledger knows of: exit code 1, and the reason."""
+    """A difference in any field that the ledger records gives exit code 1 and a reason."""
     file, (change, reason) = ledger.with_suffix(".receipt"), CHANGES[name]
     receipt = json.loads(file.read_text(encoding="utf-8"))
     change(receipt)

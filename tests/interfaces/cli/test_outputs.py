@@ -61,7 +61,7 @@ def test_a_file_that_cannot_be_written_loses_nothing(run: Run, study: Path, tmp_
     [("SELECT nothing FROM visits", 1, 3), (SQL, 900, 4), (SQL, "x", 2), (SQL, 1, 0)],
 )
 def test_exit_codes_distinguish_errors(sql: str, epsilon: object, code: int, run: Run, study: Path) -> None:
-    """A query that is refused, a budget that does not suffice, a misuse."""
+    """A refused query, an insufficient budget and invalid options have codes of their own."""
     assert run("query", study, sql, "-e", epsilon).code == code
 
 

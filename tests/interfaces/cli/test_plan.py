@@ -41,7 +41,7 @@ def test_simulated_rows_are_queried_under_their_own_policy(run: Run, study: Path
 def test_plan_shows_the_accuracy_at_each_epsilon(
     run: Run, study: Path, queries: Path, tmp_path: Path
 ) -> None:
-    """Errors fall with ε and what is refused is told with its place; no ledger is made, the database is not opened."""
+    """Errors fall with ε, and refusals name their place; no ledger is created, and the database is not opened."""
     study.unlink()
     picture = tmp_path / "errors.svg"
     ran = run(
@@ -129,7 +129,7 @@ def test_planned_errors_are_those_of_the_answer(run: Run, sources: Path, queries
     ],
 )
 def test_plan_refuses_a_query_with_its_own_loss(run: Run, sources: Path, queries: Path, sql: str) -> None:
-    """It could not be asked at several."""
+    """A query with its own loss cannot be planned at several losses."""
     queries.write_text(sql, encoding="utf-8")
     ran = run("plan", queries, "--policy", sources)
     assert (ran.code, "error[not_planned]" in ran.err) == (1, True)

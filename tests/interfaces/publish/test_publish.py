@@ -122,7 +122,7 @@ def test_the_cost_of_all_is_known_before(run: Run, study: Path, publication: Pat
 def test_an_invalid_publication_is_refused_before_any_charge(
     change: tuple[str, str], code: str, words: str, run: Run, publication: Path
 ) -> None:
-    """With the key or the table; nothing is charged and no folder made."""
+    """The error names the key or the table; nothing is charged, and no folder is created."""
     text = publication.read_text(encoding="utf-8")
     assert change[0] in text
     publication.write_text(text.replace(*change), encoding="utf-8")
@@ -148,7 +148,7 @@ def test_a_folder_that_cannot_be_written_is_named(run: Run, publication: Path, t
 
 
 def test_texts_of_a_publication_are_escaped(run: Run, publication: Path, tmp_path: Path) -> None:
-    """Titles are lines of the note, whatever they hold."""
+    """Titles stay single lines of the note, whatever they contain."""
     text = publication.read_text(encoding="utf-8")
     publication.write_text(text.replace("Visits by plan", '"a\\n# b | c"'), encoding="utf-8")
     folder = tmp_path / "out"

@@ -93,7 +93,7 @@ def test_the_numbers_are_the_ledger_s(ledger: Path) -> None:
 
 
 def test_a_page_escapes_texts_and_loads_nothing(ledger: Path) -> None:
-    """Text that analysts wrote is no markup, and nothing is fetched or run."""
+    """Texts of analysts are escaped, and nothing is fetched or run."""
     text = render_page(summed_up(ledger), "study.ledger")
     assert text == render_page(summed_up(ledger), "study.ledger")
     found = Page(text)

@@ -56,7 +56,7 @@ def test_a_charge_names_table_loss_and_rest() -> None:
 
 
 def test_a_free_answer_gives_its_reason() -> None:
-    """Nothing charged is said, and whether the policy or an earlier answer made it free."""
+    """The message says that nothing was charged, and whether the policy or an earlier answer made it free."""
     assert "the policy" in format_charges(receipt(None), Fraction(1), [])
     earlier = replace(receipt(None), replayed=(3,))
     told = "nothing was charged: an earlier answer to the same question, ledger entry 3"

@@ -88,7 +88,7 @@ def test_commands_within_a_statement(session: Session) -> None:
 
 
 def test_a_price_above_the_threshold_needs_confirmation(session: Session) -> None:
-    """Above the threshold the price is told, and the query asked after a yes alone; what is free is never asked about."""
+    """Above the threshold the price is shown, and the query runs only after a yes; free queries need no confirmation."""
     keys = f"\\ask 0.5{ENTER}{COUNT};{ENTER}n{ENTER}\\budget{ENTER}{COUNT};{ENTER}y{ENTER}{COUNT};{ENTER}"
     _, declined, budget, asked, again = typed(session, keys)
     assert declined == "not run; nothing was charged"
@@ -112,7 +112,7 @@ def test_a_statement_is_edited(session: Session, monkeypatch: pytest.MonkeyPatch
 
 
 def test_standard_output_of_a_pipe_has_answers_only(session: Session) -> None:
-    """Where answers are data, prices and confirmations go elsewhere."""
+    """Charges and confirmations are written to standard error if answers are data."""
     out: list[str] = []
     beside: list[str] = []
     lines = ["\\format csv\n", "\\timing\n", "SELECT COUNT(*) AS n FROM visits;\n"]
@@ -130,7 +130,7 @@ def test_standard_output_of_a_pipe_has_answers_only(session: Session) -> None:
 
 
 def test_the_history_has_statements_only_and_is_private(session: Session, tmp_path: Path) -> None:
-    """The file holds the statements typed, no answer and no command, and nobody else may read it."""
+    """The file has the typed statements, without answers and commands, and only its user may read it."""
     path = tmp_path / "state" / "dpsql" / "history"
     out = typed(session, f"{COUNT};{ENTER}\\budget{ENTER}", path)
     kept = path.read_text(encoding="utf-8")
@@ -150,7 +150,7 @@ def test_the_history_of_another_day_is_there(session: Session, tmp_path: Path) -
 
 
 def test_an_unwritable_history_stays_in_memory(session: Session, tmp_path: Path) -> None:
-    """A history that cannot be written is no reason to fail."""
+    """The shell works without a writable history file."""
     (tmp_path / "file").write_text("")
     assert len(typed(session, f"\\epsilon{ENTER}", tmp_path / "file" / "history")) == 1
 

@@ -83,7 +83,7 @@ def test_a_refusal_shows_code_place_and_hint(session: Session) -> None:
 
 
 def test_a_query_without_epsilon_is_refused(session: Session) -> None:
-    """Nobody's budget is spent by a default: the error says how to set one."""
+    """There is no built-in default of ε; the error explains how to set one."""
     session.state.epsilon = None
     for entry in (f"{COUNT};", f"EXPLAIN {COUNT};", f"\\explain {COUNT}"):
         assert "\\epsilon 0.1" in fail(session, entry)
@@ -266,7 +266,7 @@ def test_the_prompt_survives_a_lost_ledger(session: Session) -> None:
 
 
 def test_an_unforeseen_error_quotes_no_value(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an unknown exception says may quote a value: the reply tells its kind and place alone."""
+    """The message of an unknown exception may quote a value, so the reply has only its type and place."""
 
     def broken(*_: Any, **__: Any) -> NoReturn:
         raise ValueError(f"could not convert {SECRET}")

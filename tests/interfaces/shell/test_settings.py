@@ -13,7 +13,7 @@ from dpsql.sql.parse.dialect import DIALECTS as READ
 
 
 def test_settings_missing_from_the_file_keep_their_defaults(tmp_path: Path) -> None:
-    """What it does not name stays as it is; without a file all does."""
+    """Without a file, all settings have their defaults."""
     path = tmp_path / "config.toml"
     assert load_settings(path) == Settings()
     path.write_text('expanded = "off"\nask_above = 0.25\ntheme = "monokai"\ntiming = true\n')

@@ -76,7 +76,7 @@ def test_nothing_is_lost(text: str) -> None:
 
 
 def test_the_open_quote_or_comment_at_the_cursor_is_found() -> None:
-    """An open quote or comment is named, so that nothing is completed there."""
+    """Nothing is completed within an open quote or comment."""
     assert find_open_kind("SELECT 'a") is PieceKind.STRING
     assert find_open_kind('SELECT "a') is PieceKind.NAME
     assert find_open_kind("SELECT -- a") is PieceKind.COMMENT

@@ -59,7 +59,7 @@ def run(*arguments: object) -> int:
 def test_proposals_cover_most_units_and_share_the_loss(
     clinic: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bounds hold what most units have, a value of one is in no list, and all losses together are the one asked for."""
+    """Bounds cover most units, a value of one unit is never listed, and all losses add up to the requested one."""
     rules, target = clinic.with_suffix(".yaml"), clinic.with_suffix(".suggested.yaml")
     assert run("suggest", "visits", clinic, "-e", "2", "--column", "cost", "--check") == 0
     assert not clinic.with_suffix(".ledger").exists()
@@ -94,7 +94,7 @@ def test_proposals_cover_most_units_and_share_the_loss(
 
 
 def test_rows_per_unit_covers_nearly_all_units(clinic: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a wide number that holds by what everyone knows; a round number in its place, and no column is asked of."""
+    """A rounded number replaces a wide public bound, and no column is queried."""
     with duckdb.connect(str(clinic)) as connection:
         connection.execute("INSERT INTO visits SELECT 5, 'A', 40, 20, DATE '2024-01-01' FROM range(200)")
     rules = clinic.with_suffix(".yaml")
@@ -122,7 +122,7 @@ def test_rows_per_unit_is_refused_for_one_row_per_unit(
 def test_no_column_is_charged_if_not_all_fit_the_budget(
     clinic: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What does not fit into the budget as a whole charges nothing."""
+    """Queries that do not fit into the budget together charge nothing."""
     assert run("suggest", "visits", clinic, "-e", "90") == 4
     assert "error[budget_exhausted]" in capsys.readouterr().err
     with dpsql.connect(clinic, policy=clinic.with_suffix(".yaml")) as con:
@@ -145,7 +145,7 @@ def test_no_column_is_charged_if_not_all_fit_the_budget(
 def test_a_column_without_public_range_is_refused(
     kind: str, engine: str, limits: tuple[Any, Any] | None
 ) -> None:
-    """Without bounds, the range is that of the type; where that says nothing, the column is refused."""
+    """Without bounds, the range of the type is used; a type without a useful range is refused."""
     policy = load(
         {
             "version": 1,
@@ -172,7 +172,7 @@ def test_a_column_without_public_range_is_refused(
 def test_bounds_and_values_of_one_column_are_refused_before_the_charge(
     clinic: Path, capsys: pytest.CaptureFixture[str], column: str, declared: str, option: str
 ) -> None:
-    """A column has bounds or values: with both the policy would be none, after the answer was charged."""
+    """With both, the proposed policy would be invalid after its answer was charged."""
     rules = POLICY.replace("        type: integer\n", f"        type: integer\n        {declared}\n")
     clinic.with_suffix(".yaml").write_text(rules, encoding="utf-8")
     assert run("suggest", "visits", clinic, "-e", "2", option, column) == 1
@@ -190,7 +190,7 @@ def test_a_sample_of_each_type_makes_a_policy(kind: str) -> None:
 
 
 def test_keys_and_bounded_columns_are_skipped_by_default() -> None:
-    """The unit's column and keys are neither bounded nor listed, nor is what has bounds."""
+    """Neither bounds nor values are proposed for the unit's column, for keys and for bounded columns."""
     columns = {
         "id": {"type": "varchar"},
         "x": {"type": "integer", "bounds": [0, 5]},
