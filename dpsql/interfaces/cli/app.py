@@ -51,10 +51,9 @@ for command in (
     serve,
 ):
     app.command()(with_option_groups(command))
-ledger.command()(reset)
-ledger.command()(amend)
-ledger.command()(unlock)
-ledger.command("return")(give_back)
+for change in (reset, amend, unlock):
+    ledger.command()(with_option_groups(change))
+ledger.command("return")(with_option_groups(give_back))
 app.add_typer(audit, name="audit", context_settings={"help_option_names": ["-h", "--help"]})
 app.add_typer(ledger, name="ledger", context_settings={"help_option_names": ["-h", "--help"]})
 app.add_typer(receipt, name="receipt", context_settings={"help_option_names": ["-h", "--help"]})
