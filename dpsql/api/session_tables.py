@@ -17,7 +17,7 @@ from dpsql.policy import normalize_name
 from dpsql.policy.request.parameters import Parameters
 from dpsql.policy.request.query import QueryOptions
 from dpsql.results.local_table import LocalTable
-from dpsql.results.result import Receipt, Result
+from dpsql.results.result import Receipt, Result, get_no_interval
 from dpsql.results.synthetic_table import SyntheticTable
 from dpsql.sql.parse.session_statement import (
     CreateTable,
@@ -445,8 +445,4 @@ def _build_row_result(values: Mapping[str, tuple[Any, str]], receipt: Receipt) -
     """Return an answer of one row."""
     row = tuple(value for value, _ in values.values())
     types = tuple(kind for _, kind in values.values())
-    return Result(tuple(values), types, (row,), ((None,) * len(row),), receipt, _get_no_interval)
-
-
-def _get_no_interval(_row: int, _column: int, _confidence: float) -> None:
-    """Return no interval: a statement about a table has none."""
+    return Result(tuple(values), types, (row,), ((None,) * len(row),), receipt, get_no_interval)

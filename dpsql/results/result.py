@@ -210,7 +210,7 @@ class Result:
             )
         rows = tuple(zip(*series, strict=True)) if self.rows else ()
         scales = ((None,) * len(columns),) * len(rows)
-        return Result(columns, types, rows, scales, self.receipt, _get_no_interval)
+        return Result(columns, types, rows, scales, self.receipt, get_no_interval)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -469,8 +469,8 @@ class Result:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{remarks}"
 
 
-def _get_no_interval(_row: int, _column: int, _confidence: float) -> None:
-    """Return no interval, for a column that is itself the end of one."""
+def get_no_interval(_row: int, _column: int, _confidence: float) -> None:
+    """Return no interval, for exact columns and for those that are ends of intervals."""
 
 
 def _to_arrow(value: Any) -> Any:
