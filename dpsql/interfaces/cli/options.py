@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from fractions import Fraction
 from functools import partial, wraps
 from pathlib import Path
@@ -280,7 +280,10 @@ def _list_options(group: type[Any]) -> list[inspect.Parameter]:
     kinds = get_type_hints(group, include_extras=True)
     return [
         inspect.Parameter(
-            option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=kinds[option.name]
+            option.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if option.default is MISSING else option.default,
+            annotation=kinds[option.name],
         )
         for option in fields(group)
     ]
