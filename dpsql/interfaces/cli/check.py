@@ -391,14 +391,14 @@ def _is_answered(
     default: Fraction | None,
 ) -> bool:
     """Return whether a query would be answered, and print its error to standard error."""
-    from dpsql.interfaces.shell.answers import View, format_error, highlight_error
+    from dpsql.interfaces.shell.answers import format_error, print_error
 
     try:
         require_loss(epsilon, None, query.sql, dialect, default)
         connection.budget([query.sql], epsilon=epsilon)
     except Error as error:
-        said = View.from_stream(sys.stderr).render_parts(highlight_error(format_error(error)))
-        print(f"{query.file}, query {query.number}:", said, sep="\n", file=sys.stderr)
+        print(f"{query.file}, query {query.number}:", file=sys.stderr)
+        print_error(format_error(error))
         return False
     return True
 

@@ -107,17 +107,11 @@ def _describe_result(result: Result) -> str:
 
 def _report_refused_queries(refused: Sequence[RefusedQuery]) -> None:
     """Print the error of each refused query."""
-    from dpsql.interfaces.shell.answers import View, format_error, highlight_error
+    from dpsql.interfaces.shell.answers import format_error, print_error
 
-    view = View.from_stream(sys.stderr)
     for each in refused:
-        print(
-            f"{each.name}:",
-            view.render_parts(highlight_error(format_error(each.error))),
-            "",
-            sep="\n",
-            file=sys.stderr,
-        )
+        print(f"{each.name}:", file=sys.stderr)
+        print_error(format_error(each.error) + "\n")
 
 
 # `dpsql run`.
