@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 MOST_TABLES = 64
 _TERMS: tuple[Literal["epsilon", "max_groups", "replay"], ...] = ("epsilon", "max_groups", "replay")
-"""What the call may say as well as the text."""
+"""The options that both a call and the text of a statement may give."""
 _APART = "query the two separately, and combine their answers"
 
 
@@ -51,7 +51,7 @@ class SessionTable:
     @property
     def kind(self) -> str:
         """Return the kind of table, in one word."""
-        return "randomised" if isinstance(self.content, LocalTable) else "synthetic"
+        return "randomized" if isinstance(self.content, LocalTable) else "synthetic"
 
     @property
     def entries(self) -> tuple[int, ...]:
@@ -80,7 +80,7 @@ class SessionTables:
         self._is_enabled = True
         self._tables = dict[str, SessionTable]()
         self._connection: PublicConnection | None = None
-        # The tables of the database of `_connection`, which were asked last.
+        # The tables in the database of `_connection`.
         self._open_names: frozenset[str] = frozenset()
 
     def disable(self) -> None:

@@ -200,7 +200,7 @@ def test_explain_create_shows_the_price_and_makes_no_table(asked: Connection) ->
 def test_tables_are_listed_and_offered(asked: Connection) -> None:
     """Beside those of the policy, marked as what they are."""
     described = {table.name: table.kind for table in asked.describe().tables}
-    assert described == {"visits": "", "s": "synthetic", "r": "randomised"}
+    assert described == {"visits": "", "s": "synthetic", "r": "randomized"}
     assert asked.list_session_tables()["r"] == ("plan", "w", "urgent")
 
 

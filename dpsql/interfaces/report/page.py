@@ -172,7 +172,7 @@ svg { width: 100%; height: auto } svg text { font: 11px system-ui, sans-serif; f
 .legend { padding: 0; list-style: none } .legend li { display: inline-block; margin-right: 1.2rem }
 .legend li::before { content: ""; display: inline-block; width: .8em; height: .8em; margin-right: .4em; background: currentColor }
 """
-_COLOURS = "\n".join(
+_COLORS = "\n".join(
     f".line.c{place} {{ stroke: var(--c{place}) }} .legend .c{place}::before {{ color: var(--c{place}) }}"
     for place in range(MOST_LINES)
 )
@@ -208,7 +208,7 @@ def render_page(summary: LedgerSummary, name: str) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}{_COLOURS}\n</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}{_COLORS}\n</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
     )
 
 
