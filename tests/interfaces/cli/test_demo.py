@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from interfaces.cli.conftest import Run
 
-from dpsql.interfaces.demo import tour
-from dpsql.interfaces.demo.tour import QUESTIONS, Question
+from dpsql.interfaces import demo as tour
+from dpsql.interfaces.demo import QUESTIONS, Question
 from dpsql.policy import load
 
 PLAN, VISITS = 0, 2
