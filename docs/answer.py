@@ -13,7 +13,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 import dpsql
-from dpsql.interfaces.demo.tour import compute_true_rows, write_demo_files
+from dpsql.interfaces.demo import compute_true_rows, write_demo_files
 
 PICTURE = Path(__file__).parent / "answer.svg"
 SQL = """

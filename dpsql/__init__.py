@@ -14,7 +14,8 @@
 1
 """
 
-from dpsql.api.connection import Connection, apilevel, connect, paramstyle, threadsafety
+from dpsql.api.connect import apilevel, connect, paramstyle, threadsafety
+from dpsql.api.connection import Connection
 from dpsql.api.cursor import BINARY, DATETIME, NUMBER, ROWID, STRING, Cursor
 from dpsql.api.shared_ledger import SharedLedger
 from dpsql.errors import (

@@ -30,7 +30,7 @@ from zipfile import ZipFile
 import duckdb
 
 import dpsql
-from dpsql.interfaces.demo.tour import Question, build_comparison_table
+from dpsql.interfaces.demo import Question, build_comparison_table
 from dpsql.interfaces.shell.answers import View, build_budget_table
 
 POLICY = """

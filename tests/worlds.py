@@ -133,7 +133,7 @@ def close_all() -> None:
     """Closes every world: engines with threads must not be there when a later test forks."""
     while _opened:
         connection = _opened.pop()
-        if not connection._closed:
+        if connection._engine.is_open:
             engine_of(connection).close()
             connection.close()
 

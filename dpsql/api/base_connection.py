@@ -1,9 +1,11 @@
-"""The methods of each connection, wherever its engine runs: those of PEP 249, and those that dpsql adds."""
+"""The methods that connections in this process and to a server share: those of PEP 249, and those that dpsql adds."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack, overload
@@ -12,7 +14,7 @@ from dpsql import errors
 from dpsql.api.cursor import Cursor
 from dpsql.policy.request.loss import Amount
 from dpsql.policy.request.parameters import Parameters
-from dpsql.policy.request.query import QueryOptions
+from dpsql.policy.request.query import Query, QueryOptions
 from dpsql.results.covariance import CovarianceMatrix, iterate_matrices
 from dpsql.results.result import Receipt, Result
 from dpsql.sql.regression import Columns, build_covariance_query, regression
@@ -26,6 +28,35 @@ if TYPE_CHECKING:
     from dpsql.ledger import BudgetState
     from dpsql.results.budgets import Budgets
     from dpsql.results.explanation import ExplainedQuery
+
+
+@dataclass(frozen=True, slots=True)
+class QueryDefaults:
+    """The loss, the dialect and the use of stored releases of a connection's queries that do not set them."""
+
+    epsilon: Fraction | None = None
+    dialect: str = "duckdb"
+    replay: bool = True
+
+    def build_query(self, sql: str, parameters: Parameters, options: QueryOptions) -> Query:
+        """Return the query of a call, with its options or the defaults; the errors are those of `Query.from_call`."""
+        replay = options.get("replay")
+        return Query.from_call(
+            sql,
+            parameters,
+            epsilon=options.get("epsilon"),
+            delta=options.get("delta"),
+            max_groups=options.get("max_groups"),
+            target_error=options.get("target_error"),
+            confidence=options.get("confidence"),
+            dialect=self.get_dialect(options),
+            replay=self.replay if replay is None else replay,
+            default=self.epsilon,
+        )
+
+    def get_dialect(self, options: QueryOptions) -> str:
+        """Return the dialect of a text."""
+        return options.get("dialect") or self.dialect
 
 
 class BaseConnection(ABC):
@@ -43,6 +74,7 @@ class BaseConnection(ABC):
     NotSupportedError = errors.NotSupportedError
 
     _thread: ThreadPoolExecutor | None = None
+    """The thread of `aquery`, which its first call starts."""
 
     @abstractmethod
     def require_open(self) -> None:
@@ -98,7 +130,7 @@ class BaseConnection(ABC):
             QueryRejected: if a query of the plan would be refused.
         """
         if plan is not None:
-            return self._forecast_plan(plan, epsilon, dialect)
+            return self._forecast_queries([plan] if isinstance(plan, str) else plan, epsilon, dialect)
         from dpsql.results.budgets import Budgets
 
         return Budgets(self._read_budgets())
@@ -107,8 +139,8 @@ class BaseConnection(ABC):
     def _read_budgets(self) -> dict[str, BudgetState]: ...
 
     @abstractmethod
-    def _forecast_plan(
-        self, plan: str | Sequence[str], epsilon: Amount | None, dialect: str | None
+    def _forecast_queries(
+        self, texts: Sequence[str], epsilon: Amount | None, dialect: str | None
     ) -> Forecast: ...
 
     @abstractmethod

@@ -1,173 +1,39 @@
-"""The public interface by PEP 249: `connect`, Connection, and the module attributes.
-
-A charge is durable when its query returns, so there is nothing to commit or roll back.
-"""
+"""A connection to private data in this process; `dpsql.connect` opens it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack
 
-from dpsql import errors
-from dpsql.api.opening import open_engine, open_remote
-from dpsql.api.remote.address import is_address
-from dpsql.api.shared_ledger import SharedLedger
-from dpsql.api.synthetic_connection import SyntheticConnection, exclusive
-from dpsql.errors import InterfaceError, ProgrammingError
+from dpsql.api.base_connection import BaseConnection, QueryDefaults
+from dpsql.api.opening import OwnerOptions, open_database, open_engine
+from dpsql.errors import ProgrammingError
 from dpsql.policy.request.loss import Amount, parse_amount
 from dpsql.policy.request.parameters import Parameters
-from dpsql.policy.request.query import Query, QueryOptions, get_naive_utc_now
+from dpsql.policy.request.query import QueryOptions
 from dpsql.policy.request.target import RelativeError
 from dpsql.results.result import Receipt, Result
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from dpsql.api.remote.connection import RemoteConnection
+    from dpsql.api.synthetic_tables import Workload
     from dpsql.engine.engine import Engine
     from dpsql.engine.explain import Explanation
     from dpsql.engine.forecast import Forecast
     from dpsql.engine.query_run import QueryRun
     from dpsql.engine.reservation import Reservation
     from dpsql.engine.schema_description import Description
-    from dpsql.ledger import BudgetState, LedgerHead, RemainingBudget
+    from dpsql.ledger import BudgetState, RemainingBudget
+    from dpsql.results.local_table import LocalTable
+    from dpsql.results.stream import Stream
+    from dpsql.results.synthetic_table import SyntheticTable
 
-apilevel = "2.0"
-threadsafety = 1
-paramstyle = "qmark"
-
-
-@overload
-def connect(
-    database: Any = None,
-    *,
-    policy: Any,
-    ledger: str | Path | SharedLedger | None = None,
-    analyst: str | None = None,
-    epsilon: Amount | None = None,
-    anchor: LedgerHead | str | Path | None = None,
-    ledger_key: bytes | str | Path | None = None,
-    dialect: str = "duckdb",
-    replay: bool = True,
-    reserve: Amount | None = None,
-    temp_directory: str | Path | None = None,
-    temp_limit: str | None = None,
-) -> Connection: ...
-
-
-@overload
-def connect(
-    database: str,
-    *,
-    token: str | None = None,
-    tls_ca: str | Path | None = None,
-    epsilon: Amount | None = None,
-    dialect: str = "duckdb",
-    replay: bool = True,
-) -> RemoteConnection: ...
-
-
-def connect(
-    database: Any = None,
-    *,
-    policy: Any = None,
-    ledger: str | Path | SharedLedger | None = None,
-    analyst: str | None = None,
-    epsilon: Amount | None = None,
-    anchor: LedgerHead | str | Path | None = None,
-    ledger_key: bytes | str | Path | None = None,
-    dialect: str = "duckdb",
-    replay: bool = True,
-    reserve: Amount | None = None,
-    temp_directory: str | Path | None = None,
-    temp_limit: str | None = None,
-    token: str | None = None,
-    tls_ca: str | Path | None = None,
-) -> Connection | RemoteConnection:
-    """Open private data for queries.
-
-    With a database of this process, `policy` is required. With the address of a server, such as "https://dp.example.org:8439",
-    only `token`, `tls_ca`, `epsilon`, `dialect` and `replay` apply: the server has the policy, the ledger and the data.
-
-    A stored release is only replayed or refined for the database that it was made from. The policy's `database` names that
-    database, or else the path of its file does. A database in memory without a name is a new one for each connection.
-
-    Args:
-        database: The path of a DuckDB, Parquet, CSV, JSON, Arrow or SQLite file, or of a folder of such files, each of which is
-            a table; the URL of a PostgreSQL database, `postgresql://…` (`pip install 'dpsql[postgres]'`); a SparkSession, or
-            the URL of a Spark cluster, `spark://…`, or of Spark Connect, `sc://…` (`pip install 'dpsql[spark]'`); an open
-            duckdb connection; a dict of name → pandas, polars or Arrow table, or path, folder or pattern of files; or the
-            address of a server. None if the policy names a `source` for each table.
-        policy: The path or the text of a YAML file, a dict, or a `dpsql.policy.Policy`.
-        ledger: The file that records the charges, by default the policy's path with the ending .ledger. ":memory:" is a ledger
-            that ends with the process; a `SharedLedger` is one that several connections share.
-        analyst: The name of the analyst, by default that of the user of the operating system.
-        epsilon: The loss of a query that names none, by default the policy's `default_epsilon`.
-        anchor: A small file, on another disk or machine, that records the state of the ledger. It is made with a new ledger and
-            replaced after each charge; an older or a missing ledger is then refused.
-        ledger_key: A secret of the owner, or the path of a file with it. The ledger cannot be changed without it. A new ledger
-            is made with the key, and then opens only with it.
-        dialect: The dialect of queries that name none: duckdb, postgres, spark, snowflake, bigquery or tsql.
-        replay: False draws new noise, with a new charge, for each query that does not set `replay` itself; see
-            `Connection.query`.
-        reserve: The ε to reserve of each private table until the connection closes; see `Connection.reserve`.
-        temp_directory: A directory in which the engine may write what does not fit into memory. It makes a folder of its own
-            there, private to this user, and removes it at the end. Without it nothing is written to disk, and a query that
-            needs more than four fifths of the machine's memory fails.
-        temp_limit: The most that may be written to `temp_directory`, such as "20GB"; by default half of the free space.
-        token: The token that identifies the analyst to a server, by default the environment variable DPSQL_TOKEN.
-        tls_ca: A file with the authorities that may have signed the server's certificate, in place of those of the system.
-
-    Returns:
-        A `Connection`, or a `RemoteConnection` for the address of a server.
-
-    Raises:
-        PolicyError: if the policy is wrong, names what the database does not have, or if the ledger was made for another
-            database (`another_database`).
-        IntegrityError: if the ledger was edited (`ledger_tampered`), or is older than its anchor (`ledger_rolled_back`).
-        ProgrammingError: if arguments are missing or contradict each other.
-    """
-    if is_address(database):
-        owners = (policy, ledger, analyst, anchor, ledger_key, reserve, temp_directory, temp_limit)
-        return open_remote(database, token, tls_ca, (epsilon, dialect, replay), owners)
-    if policy is None:
-        raise ProgrammingError(
-            "no policy given",
-            code="policy_missing",
-            hint='connect(…, policy="name.yaml")',
-        )
-    if token is not None or tls_ca is not None:
-        raise ProgrammingError(
-            "token is only valid with the URL of a server, and this database is opened in this process",
-            code="argument",
-            hint='connect("https://host:8439", token=…)',
-        )
-
-    # The engine and its libraries load when they are needed.
-    from dpsql.sql.parse.dialect import require_dialect
-
-    require_dialect(dialect)
-    engine = open_engine(
-        database,
-        policy,
-        ledger,
-        analyst,
-        anchor=anchor,
-        ledger_key=ledger_key,
-        temp=(temp_directory, temp_limit),
-    )
-    default = engine.policy.default_epsilon if epsilon is None else parse_amount(epsilon)
-    con = Connection(engine, default, dialect, replay=replay)
-    con._shares_ledger = isinstance(ledger, SharedLedger)  # noqa: SLF001  (this makes it)
-    if reserve is not None:
-        try:
-            con.reserve(epsilon=reserve)
-        except errors.Error:
-            con.close()
-            raise
-    return con
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class CombineOptions(TypedDict, total=False):
@@ -177,24 +43,49 @@ class CombineOptions(TypedDict, total=False):
     dialect: str | None
 
 
-class Connection(SyntheticConnection):
+def _exclusive(
+    method: Callable[Concatenate[Connection, _P], _T],
+) -> Callable[Concatenate[Connection, _P], _T]:
+    """Let one thread at a time run a method, among all methods on the same database connection."""
+
+    @wraps(method)
+    def run_exclusively(self: Connection, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with self._engine.lock():
+            return method(self, *args, **kwargs)
+
+    return run_exclusively
+
+
+class Connection(BaseConnection):
     """A connection to private data under a policy; see `connect`.
 
     Threads that share a connection wait for each other, so that a charged answer always goes to the thread that asked. It is
     better to open one connection per thread (`threadsafety` is 1).
+
+    Its parts are the engine while it is open, with the reservation that is charged; the queries, with their defaults; what makes
+    synthetic tables; and the tables of the session.
     """
 
     def __init__(
-        self, engine: Engine, epsilon: Any = None, dialect: str = "duckdb", *, replay: bool = True
+        self,
+        engine: Engine,
+        epsilon: Fraction | None = None,
+        dialect: str = "duckdb",
+        *,
+        replay: bool = True,
+        shares_ledger: bool = False,
     ) -> None:
-        self._engine = self._current_engine = engine
-        self._reservation: Reservation | None = None
-        self._epsilon = epsilon
-        self._dialect = dialect
-        self._replay = replay
-        self._closed = False
-        self._shares_ledger = False
-        self._cell_tables = []
+        # The parser and the engine's libraries load when a connection is opened, not with `import dpsql`.
+        from dpsql.api.engine_queries import EngineQueries, OpenEngine
+        from dpsql.api.session_tables import SessionTables
+        from dpsql.api.synthetic_tables import SyntheticTables
+
+        self._engine = OpenEngine(engine, shares_ledger=shares_ledger)
+        self._queries = EngineQueries(self._engine, QueryDefaults(epsilon, dialect, replay))
+        self._synthetic = SyntheticTables(self._engine, _open_public_tables)
+        self._session_tables = SessionTables(
+            self._engine, self._queries, self._synthetic, _open_public_tables
+        )
 
     @property
     def engine(self) -> Engine:
@@ -203,18 +94,13 @@ class Connection(SyntheticConnection):
         Raises:
             InterfaceError: if the connection is closed.
         """
-        if self._closed:
-            raise InterfaceError("the connection is closed", hint="dpsql.connect(…) opens another")
-        return self._current_engine
-
-    def _open_database(self, database: Any, policy: dict[str, Any]) -> Connection:
-        return connect(database, policy=policy, ledger=":memory:", epsilon=1)
+        return self._engine.current
 
     def require_open(self) -> None:
         """Raise InterfaceError if the connection is closed."""
-        self.engine  # noqa: B018  (refuses a closed connection)
+        self._engine.current  # noqa: B018  (refuses a closed connection)
 
-    @exclusive
+    @_exclusive
     def query(
         self,
         sql: str,
@@ -264,34 +150,20 @@ class Connection(SyntheticConnection):
             BudgetExhausted: if the remaining budget is too small; nothing was read or charged.
             BackendError: if the engine fails after the charge, which stays.
         """
-        options: QueryOptions = {
-            "epsilon": epsilon,
-            "delta": delta,
-            "max_groups": max_groups,
-            "target_error": target_error,
-            "confidence": confidence,
-            "dialect": dialect,
-            "replay": replay,
-        }
-        asked = self._build_query(sql, parameters, **options)
-        in_session = self._session.find_answer(sql, parameters, options)
-        if in_session is not None:
-            return in_session()
-        from dpsql.engine.replays import plan_and_match
+        options = QueryOptions(
+            epsilon=epsilon,
+            delta=delta,
+            max_groups=max_groups,
+            target_error=target_error,
+            confidence=confidence,
+            dialect=dialect,
+            replay=replay,
+        )
+        query = self._queries.build(sql, parameters, options)
+        in_session = self._session_tables.find_answer(sql, parameters, options)
+        return self._queries.run(query) if in_session is None else in_session()
 
-        with self.engine.backend.open_snapshot():
-            return self._answer_prepared(plan_and_match(self.engine, asked))
-
-    def _answer_prepared(self, prepared: QueryRun) -> Result:
-        from dpsql.engine.relative_targets import answer_in_steps
-
-        if prepared.explain:
-            return self._explain_prepared(prepared).to_result()
-        result = answer_in_steps(self.engine, prepared)
-        self.engine.stops.require_not_stopped()
-        return result
-
-    @exclusive
+    @_exclusive
     def combine(
         self,
         sql: str,
@@ -318,13 +190,10 @@ class Connection(SyntheticConnection):
         Raises:
             QueryRejected: with the code "nothing_released" if there is no stored release.
         """
-        asked = self._build_query(sql, parameters, max_groups=max_groups, dialect=dialect, replay=False)
-        from dpsql.engine.replays import combine_stored_releases
+        options: QueryOptions = {"max_groups": max_groups, "dialect": dialect, "replay": False}
+        return self._queries.combine(self._queries.build(sql, parameters, options))
 
-        with self.engine.backend.open_snapshot():
-            return combine_stored_releases(self.engine, asked)
-
-    @exclusive
+    @_exclusive
     def explain(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Explanation:
         """Return the plan of a query with its proofs and its price; nothing is charged, and nothing private is read.
 
@@ -339,16 +208,11 @@ class Connection(SyntheticConnection):
         Raises:
             QueryRejected: if the query would be refused.
         """
-        asked = self._build_query(sql, parameters, **options)
-        in_session = self._session.find_explanation(sql, parameters, options)
-        if in_session is not None:
-            return in_session
-        from dpsql.engine.forecast import plan_for_forecast
+        query = self._queries.build(sql, parameters, options)
+        in_session = self._session_tables.find_explanation(sql, parameters, options)
+        return self._queries.explain(query) if in_session is None else in_session
 
-        with self.engine.backend.open_snapshot():
-            return self._explain_prepared(plan_for_forecast(self.engine, asked))
-
-    @exclusive
+    @_exclusive
     def plan(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> QueryRun:
         """Return the plan of a query for `answer`: that of `explain`, without a price. Nothing is charged, and nothing private is read.
 
@@ -360,40 +224,25 @@ class Connection(SyntheticConnection):
         Raises:
             QueryRejected: if the query would be refused.
         """
-        asked = self._build_query(sql, parameters, **options)
-        self._session.require_no_session_tables(sql, options)
-        from dpsql.engine.stages import prepare_query
+        query = self._queries.build(sql, parameters, options)
+        self._session_tables.require_no_session_tables(sql, options)
+        return self._queries.plan(query)
 
-        with self.engine.backend.open_snapshot():
-            return prepare_query(self.engine, asked)
-
-    @exclusive
+    @_exclusive
     def answer(self, planned: QueryRun) -> Result:
         """Return the private answer to a query that `plan` planned, on this or on another connection of the same analyst and policy.
 
         The query is planned again if it names the time, or if public tables may have changed. The errors are those of `query`.
         """
-        from dpsql.engine.replays import match_stored
-        from dpsql.engine.stages import prepare_query
+        return self._queries.answer(planned)
 
-        self.require_open()
-        with self.engine.backend.open_snapshot():
-            if planned.constants or not self.engine.backend.is_unchanging:
-                planned = prepare_query(self.engine, replace(planned.query, time=get_naive_utc_now()))
-            return self._answer_prepared(match_stored(self.engine, planned))
-
-    def _explain_prepared(self, prepared: QueryRun) -> Explanation:
-        from dpsql.engine.explain import Explanation
-
-        return Explanation.from_prepared(self.engine, prepared)
-
-    @exclusive
+    @_exclusive
     def _read_budgets(self) -> dict[str, BudgetState]:
         # A shared ledger has accounts of other analysts too.
         own = ("", self.engine.analyst)
         return {state.name: state for state in self.engine.ledger.list_states() if state.key.analyst in own}
 
-    @exclusive
+    @_exclusive
     def remaining_budget(self, receipt: Receipt) -> tuple[RemainingBudget, ...]:
         """Return the budgets that remain in the accounts to which an answer was charged, by its receipt."""
         from dpsql.ledger.protocol import AccountKey
@@ -401,26 +250,11 @@ class Connection(SyntheticConnection):
         charged = (AccountKey(entry["table"], entry.get("account", "")) for entry in receipt.entries)
         return self.engine.ledger.list_remaining_budgets(dict.fromkeys(charged))
 
-    @exclusive
-    def _forecast_plan(
-        self, plan: str | Sequence[str], epsilon: Amount | None, dialect: str | None
+    @_exclusive
+    def _forecast_queries(
+        self, texts: Sequence[str], epsilon: Amount | None, dialect: str | None
     ) -> Forecast:
-        if self._reservation is not None:
-            raise ProgrammingError(
-                "a forecast covers whole budgets, so it is not available while the connection holds a reservation",
-                code="slice_forecast",
-                hint="forecast before con.reserve(…); con.explain(sql) says what one query costs",
-            )
-        from dpsql.engine.forecast import Forecast, plan_for_forecast
-
-        texts = [plan] if isinstance(plan, str) else plan
-        asked = [self._build_query(sql, (), dialect=dialect) for sql in texts]
-        if epsilon is not None:
-            loss = parse_amount(epsilon)
-            asked = [replace(query, default=loss) for query in asked]
-        with self.engine.backend.open_snapshot():
-            prepared = [plan_for_forecast(self.engine, query) for query in asked]
-            return Forecast.from_queries(self.engine, prepared)
+        return self._queries.forecast(texts, epsilon, dialect)
 
     def describe(self) -> Description:
         """Return the tables that may be queried, with the bounds and public values of their columns; then the tables of the session.
@@ -429,44 +263,36 @@ class Connection(SyntheticConnection):
         """
         from dpsql.engine.schema_description import Description
 
-        return self._session.extend_description(
-            Description.from_catalog(self.engine.policy, self.engine.catalog)
-        )
+        declared = Description.from_catalog(self.engine.policy, self.engine.catalog)
+        return self._session_tables.extend_description(declared)
+
+    def is_free(self, sql: str) -> bool:
+        """Return whether a statement reads only tables of the session, and costs nothing."""
+        return self._session_tables.is_free(sql)
+
+    def list_session_tables(self) -> Mapping[str, Sequence[str]]:
+        """Return the columns of each table of this session; see `CREATE SYNTHETIC TABLE`."""
+        return self._session_tables.list_columns()
+
+    def disable_session_tables(self) -> None:
+        """Refuse CREATE from now on, for a connection that several sessions use in turn."""
+        self._session_tables.disable()
 
     def charge_probe(self, sql: str) -> Callable[[], str]:
         """Return a function that says whether a query was charged; call this before the query, and the function after Ctrl-C.
 
         It compares the ledger before and after, in which entries of other analysts may have been added meanwhile.
         """
-        engine = self._engine
-        before = engine.ledger.read_head().entries
+        from dpsql.api.engine_queries import probe_charges
 
-        def describe_charge() -> str:
-            since = engine.ledger.read_head().entries - before
-            found = [
-                entry
-                for entry in (engine.ledger.list_entries(limit=since) if since else ())
-                if entry.id > before and entry.query == sql and entry.analyst == engine.analyst
-            ]
-            own = [str(entry.id) for entry in found if entry.kind != "failure"]
-            if not own:
-                return "interrupted; nothing was charged"
-            several = "entries" if len(own) > 1 else "entry"
-            counted = (
-                "; it counts as a failure of its tables"
-                if any(entry.kind == "failure" for entry in found)
-                else ""
-            )
-            return f"interrupted after the charge, which stays: ledger {several} {', '.join(own)}{counted}"
-
-        return describe_charge
+        return probe_charges(self._engine.unreserved, sql)
 
     def find_answer_time(self, receipt: Receipt) -> datetime | None:
         """Return the time at which the newest stored release of an answer was charged; None if no stored release was used."""
-        entries = map(self._engine.ledger.find_entry, receipt.replayed)
+        entries = map(self._engine.unreserved.ledger.find_entry, receipt.replayed)
         return max((entry.at for entry in entries if entry is not None), default=None)
 
-    @exclusive
+    @_exclusive
     def reserve(
         self, *, epsilon: Amount, delta: Amount | None = None, tables: Iterable[str] | None = None
     ) -> Reservation:
@@ -491,15 +317,10 @@ class Connection(SyntheticConnection):
             BudgetExhausted: if the budget of a table is too small; nothing is reserved then.
             ProgrammingError: if another reservation is open (`slice_held`), or a table is not private (`slice_table`).
         """
-        from dpsql.engine.reservation import reserve_budgets
-
         loss, share = parse_amount(epsilon), None if delta is None else parse_amount(delta, "delta")
-        self._require_no_reservation()
-        return self._hold_reservation(
-            reserve_budgets(self.engine, self._drop_reservation, loss, share, tables)
-        )
+        return self._engine.reserve(loss, share, tables)
 
-    @exclusive
+    @_exclusive
     def resume(self, number: int) -> Reservation:
         """Continue a reservation of the same analyst that is still open, as after a crash.
 
@@ -509,26 +330,116 @@ class Connection(SyntheticConnection):
         Raises:
             ProgrammingError: if there is no such reservation (`slice_closed`).
         """
-        from dpsql.engine.reservation import resume_reservation
+        return self._engine.resume(number)
 
-        self._require_no_reservation()
-        return self._hold_reservation(resume_reservation(self.engine, self._drop_reservation, number))
+    @_exclusive
+    def synthetic(
+        self,
+        sql: str,
+        parameters: Parameters = (),
+        *,
+        epsilon: Amount | None = None,
+        workload: Workload = "marginals(2)",
+        method: str | None = None,
+        rounds: int | None = None,
+        max_groups: int | None = None,
+        replay: bool | None = None,
+    ) -> SyntheticTable:
+        """Make a table of synthetic rows that are distributed like the rows of a query.
 
-    def _require_no_reservation(self) -> None:
-        if self._reservation is not None:
-            raise ProgrammingError(
-                f"this connection holds reservation {self._reservation.number} already",
-                code="slice_held",
-                hint="close it first, or open another connection",
-            )
+        The rows are as accurate as the loss allows on the marginals of the workload. All queries over the table are free. The loss is
+        charged as that of a query, and the same table is replayed free, unless `replay=False`.
 
-    def _hold_reservation(self, held: Reservation) -> Reservation:
-        self._reservation, self._current_engine = held, replace(self._engine, reservation=held.number)
-        return held
+        Args:
+            sql: A SELECT of columns of private rows, each with public values.
+            parameters: The values of its parameters, as for `query`.
+            epsilon: The privacy loss.
+            workload: The marginals that matter: "marginals(k)" for all of k columns, or a list of groups of column names.
+            method: "mwem" measures single columns, and then selects `rounds` marginals of the workload; it takes at most 16 columns
+                whose values have at most 100,000 combinations. "mst" measures single columns and a tree of pairs that it selects; it
+                takes up to 40 columns with any number of combinations, and does not depend on the workload. "blr" compares all small
+                databases on tiny domains. The default is "mwem" if all combinations fit, and else "mst".
+            rounds: The number of marginals that "mwem" selects, by default twice the number of columns.
+            max_groups: As for `query`.
+            replay: As for `query`.
 
-    @exclusive
-    def _drop_reservation(self) -> None:
-        self._reservation, self._current_engine = None, self._engine
+        Returns:
+            The table, with its distance from the private rows and a receipt.
+
+        Raises:
+            QueryRejected: if the rows are not known to be safe (`synthetic`, `synthetic_domain`); nothing was read or charged.
+            ProgrammingError: for an unknown workload or method.
+            BudgetExhausted: if the remaining budget is too small; nothing was read or charged.
+        """
+        options: QueryOptions = {"epsilon": epsilon, "max_groups": max_groups, "replay": replay}
+        query = self._queries.build(sql, parameters, options)
+        return self._synthetic.make_table(query, workload, method, rounds)
+
+    @_exclusive
+    def randomize(
+        self,
+        sql: str,
+        parameters: Parameters = (),
+        *,
+        epsilon: Amount | None = None,
+        max_groups: int | None = None,
+        replay: bool | None = None,
+    ) -> LocalTable:
+        """Return the rows of a query with each value randomized on its own: a table that may be given to anyone.
+
+        The loss covers one unit over all its rows and columns, and even the number of rows is noisy. All that is done with the rows
+        is free, and `LocalTable.estimate` corrects for the noise. The loss is charged as that of a query, and the same table is
+        replayed free, unless `replay=False`: a second table of the same rows reveals as much again.
+
+        Args:
+            sql: As for `synthetic`.
+            parameters: As for `query`.
+            epsilon: The privacy loss.
+            max_groups: As for `query`.
+            replay: As for `query`.
+
+        Raises:
+            Error: as `synthetic` does.
+        """
+        options: QueryOptions = {"epsilon": epsilon, "max_groups": max_groups, "replay": replay}
+        query = self._queries.build(sql, parameters, options)
+        return self._synthetic.randomize(query)
+
+    @_exclusive
+    def stream(
+        self,
+        sql: str,
+        parameters: Parameters = (),
+        *,
+        epsilon: Amount | None = None,
+        method: str = "pmw",
+        workload: Workload = "marginals(2)",
+        updates: int = 20,
+        queries: int = 1000,
+        max_groups: int | None = None,
+    ) -> Stream:
+        """Open a stream of counting queries over the rows of a query, at one price for any number of answers.
+
+        A hypothesis answers each counting query; at first it is a synthetic table (see `synthetic`). If the hypothesis is wrong by
+        more than noise, the rows are counted, with noise, and the hypothesis is updated. The rows are read once, when the stream is
+        opened, and its whole loss is charged then. A stream is never replayed.
+
+        Args:
+            sql: As for `synthetic`.
+            parameters: As for `query`.
+            epsilon: The privacy loss of the whole stream.
+            method: "pmw", private multiplicative weights.
+            workload: As for `synthetic`.
+            updates: How many times the hypothesis may be wrong before the stream ends.
+            queries: About how many counting queries will be asked, which sets the error that counts as wrong.
+            max_groups: As for `query`.
+
+        Raises:
+            Error: as `synthetic` does.
+        """
+        options: QueryOptions = {"epsilon": epsilon, "max_groups": max_groups, "replay": False}
+        query = self._queries.build(sql, parameters, options)
+        return self._synthetic.open_stream(query, method, workload, updates, queries)
 
     def rehearse(
         self, *, units: int = 1000, rows: int | None = None, public: str | Path | None = None
@@ -549,45 +460,39 @@ class Connection(SyntheticConnection):
         for name, number in (("units", units), ("rows", rows)):
             if number is not None and (type(number) is not int or number < 1):
                 raise ProgrammingError(f"{name} must be a whole number of at least 1", code="argument")
-        rules = drop_sources(self.engine.policy)
+        rules, analyst = drop_sources(self.engine.policy), self.engine.analyst
         size = simulation.SimulationSize(units, 3 * units if rows is None else rows)
         data = simulation.create_simulated_database(rules, size, None if public is None else Path(public))
-        return connect(
-            data,
-            policy=rules,
-            ledger=":memory:",
-            analyst=self.engine.analyst,
-            epsilon=self._epsilon,
-            dialect=self._dialect,
-            replay=self._replay,
+        defaults = self._queries.defaults
+        return Connection(
+            _open_temporary_engine(data, rules, analyst),
+            defaults.epsilon,
+            defaults.dialect,
+            replay=defaults.replay,
         )
 
-    @exclusive
+    @_exclusive
     def _close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            for cells in self._cell_tables:
-                cells.close()
-            self._session.close_database()
+        if self._engine.is_open:
             try:
-                if self._reservation is not None:
-                    self._reservation.close()
+                self._synthetic.close()
+                self._session_tables.close_database()
             finally:
-                self._engine.backend.close()
-                if not self._shares_ledger:
-                    self._engine.ledger.close()
+                self._engine.close()
 
-    def _build_query(self, sql: str, parameters: Parameters, **options: Unpack[QueryOptions]) -> Query:
-        self.require_open()
-        return Query.from_call(
-            sql,
-            parameters,
-            epsilon=options.get("epsilon"),
-            delta=options.get("delta"),
-            max_groups=options.get("max_groups"),
-            target_error=options.get("target_error"),
-            confidence=options.get("confidence"),
-            dialect=options.get("dialect") or self._dialect,
-            replay=self._replay if (replay := options.get("replay")) is None else replay,
-            default=self._epsilon,
-        )
+
+def _open_temporary_engine(database: Any, policy: Any, analyst: str | None = None) -> Engine:
+    """Open an engine over a database in memory, with a ledger that ends with it."""
+    options = OwnerOptions(policy, ledger=":memory:", analyst=analyst)
+    return open_engine(partial(open_database, database), options)
+
+
+def _open_public_tables(database: Any, tables: Sequence[str]) -> Connection:
+    """Return a connection to a database in memory, all of whose tables are public."""
+    policy = {
+        "version": 1,
+        "privacy_unit": "none",
+        "budget": {"epsilon": 1},
+        "tables": {name: {"public": True} for name in tables},
+    }
+    return Connection(_open_temporary_engine(database, policy), Fraction(1))

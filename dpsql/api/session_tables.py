@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpsql.errors import Error, QueryRejected
 from dpsql.policy import normalize_name
 from dpsql.policy.request.parameters import Parameters
 from dpsql.policy.request.query import QueryOptions
 from dpsql.results.local_table import LocalTable
-from dpsql.results.result import Receipt, Result
+from dpsql.results.result import Receipt, Result, get_no_interval
 from dpsql.results.synthetic_table import SyntheticTable
 from dpsql.sql.parse.session_statement import (
     CreateTable,
@@ -27,7 +27,8 @@ from dpsql.sql.parse.session_statement import (
 )
 
 if TYPE_CHECKING:
-    from dpsql.engine.engine import Engine
+    from dpsql.api.engine_queries import EngineQueries, OpenEngine
+    from dpsql.api.synthetic_tables import OpenPublicTables, PublicConnection, SyntheticTables
     from dpsql.engine.explain import Explanation
     from dpsql.engine.schema_description import Description, TableDescription
     from dpsql.engine.synthetic import PreparedSynthesis
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 MOST_TABLES = 64
 _TERMS: tuple[Literal["epsilon", "max_groups", "replay"], ...] = ("epsilon", "max_groups", "replay")
-"""What the call may say as well as the text."""
+"""The options that both a call and the text of a statement may give."""
 _APART = "query the two separately, and combine their answers"
 
 
@@ -50,7 +51,7 @@ class SessionTable:
     @property
     def kind(self) -> str:
         """Return the kind of table, in one word."""
-        return "randomised" if isinstance(self.content, LocalTable) else "synthetic"
+        return "randomized" if isinstance(self.content, LocalTable) else "synthetic"
 
     @property
     def entries(self) -> tuple[int, ...]:
@@ -64,57 +65,27 @@ class SessionTable:
         return list(zip(self.content.columns, self.content.types, strict=True))
 
 
-class SessionHost(Protocol):
-    """The methods of a connection that its session tables call."""
-
-    @property
-    def engine(self) -> Engine:
-        """Return the engine of the connection."""
-        ...
-
-    def build_query(self, sql: str, parameters: Parameters, options: QueryOptions) -> Query:
-        """Return a query with the defaults of the connection."""
-        ...
-
-    def get_dialect(self, options: QueryOptions) -> str:
-        """Return the dialect of a text."""
-        ...
-
-    def make_synthetic_table(self, prepared: PreparedSynthesis) -> SyntheticTable:
-        """Charge and return a synthetic table."""
-        ...
-
-    def open_database(self, database: Any, policy: dict[str, Any]) -> SessionConnection:
-        """Return a connection to a database in memory."""
-        ...
-
-
-class SessionConnection(Protocol):
-    """A connection to a database of public tables."""
-
-    def query(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
-        """Return the answer to a SELECT."""
-        ...
-
-    def explain(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Explanation:
-        """Return the plan of a SELECT."""
-        ...
-
-    def close(self) -> None:
-        """Close the connection."""
-        ...
-
-
 class SessionTables:
     """The tables that a connection keeps until it is closed, by name."""
 
-    def __init__(self, host: SessionHost, *, is_enabled: bool = True) -> None:
-        self._host, self._is_enabled = host, is_enabled
+    def __init__(
+        self,
+        engine: OpenEngine,
+        queries: EngineQueries,
+        synthetic: SyntheticTables,
+        open_public_tables: OpenPublicTables,
+    ) -> None:
+        self._engine, self._queries, self._synthetic = engine, queries, synthetic
+        self._open_public_tables = open_public_tables
+        self._is_enabled = True
         self._tables = dict[str, SessionTable]()
-        self._connection: SessionConnection | None = None
-        self._open_names: frozenset[str] = (
-            frozenset()
-        )  # the tables of the database of `_connection`, which were asked last
+        self._connection: PublicConnection | None = None
+        # The tables in the database of `_connection`.
+        self._open_names: frozenset[str] = frozenset()
+
+    def disable(self) -> None:
+        """Refuse CREATE from now on."""
+        self._is_enabled = False
 
     def find_answer(
         self, sql: str, parameters: Parameters, options: QueryOptions
@@ -170,7 +141,7 @@ class SessionTables:
         if named is None or any(isinstance(table.content, LocalTable) for table in named[1]):
             self.require_no_session_tables(sql, options)
             return None
-        dialect = self._host.get_dialect(options)
+        dialect = self._queries.defaults.get_dialect(options)
         return self._open_tables(named[1]).explain(sql, parameters, dialect=dialect)
 
     def _explain_creation(
@@ -181,22 +152,22 @@ class SessionTables:
         from dpsql.engine.explain import Explanation
 
         self._require_free_name(statement)
-        with self._host.engine.backend.open_snapshot(), _locate_errors(statement):
+        with self._engine.current.backend.open_snapshot(), _locate_errors(statement):
             prepared = self._prepare_table(statement, parameters, options)
-            require_bindable(self._host.engine, prepared.prepared)
-            return Explanation.from_prepared(self._host.engine, prepared.prepared)
+            require_bindable(self._engine.current, prepared.prepared)
+            return Explanation.from_prepared(self._engine.current, prepared.prepared)
 
     def _create_table(self, statement: CreateTable, parameters: Parameters, options: QueryOptions) -> Result:
         from dpsql.engine.synthetic import make_local_table
 
         self._require_free_name(statement)
         made: SyntheticTable | LocalTable
-        with self._host.engine.backend.open_snapshot(), _locate_errors(statement):
+        with self._engine.current.backend.open_snapshot(), _locate_errors(statement):
             prepared = self._prepare_table(statement, parameters, options)
             if statement.kind is SessionTableKind.SYNTHETIC:
-                made = self._host.make_synthetic_table(prepared)
+                made = self._synthetic.charge_table(prepared)
             else:
-                made = make_local_table(self._host.engine, prepared)
+                made = make_local_table(self._engine.current, prepared)
         table = SessionTable(statement.name, made)
         self._tables[normalize_name(statement.name)] = table
         self.close_database()
@@ -213,7 +184,7 @@ class SessionTables:
         from dpsql.engine.synthetic import prepare_local_table, prepare_synthetic_table, with_statement_text
 
         said = dict(statement.options)
-        if (self._host.get_dialect(options)) != "duckdb":
+        if self._queries.defaults.get_dialect(options) != "duckdb":
             statement.refuse_at(
                 statement.name_at,
                 "session_table",
@@ -233,13 +204,13 @@ class SessionTables:
         for name in _TERMS:
             if name in said:
                 terms[name] = said.pop(name)
-        asked = self._host.build_query(statement.query, parameters, terms)
+        asked = self._queries.build(statement.query, parameters, terms)
         self._require_private_source(statement, asked)
         if statement.kind is SessionTableKind.LOCAL:
-            found = prepare_local_table(self._host.engine, asked)
+            found = prepare_local_table(self._engine.current, asked)
         else:
             found = prepare_synthetic_table(
-                self._host.engine,
+                self._engine.current,
                 asked,
                 said.get("workload", "marginals(2)"),
                 said.get("method"),
@@ -266,7 +237,7 @@ class SessionTables:
                 "use dpsql shell, or dpsql.connect(…), on the machine that has the data",
             )
         name = normalize_name(statement.name)
-        if any(normalize_name(each.name) == name for each in self._host.engine.catalog.tables.values()):
+        if any(normalize_name(each.name) == name for each in self._engine.current.catalog.tables.values()):
             statement.refuse_at(
                 statement.name_at,
                 "session_table",
@@ -292,7 +263,7 @@ class SessionTables:
         found = self._tables.pop(normalize_name(statement.name), None)
         self.close_database()
         if found is None and not statement.missing_ok:
-            owners = {normalize_name(each.name) for each in self._host.engine.catalog.tables.values()}
+            owners = {normalize_name(each.name) for each in self._engine.current.catalog.tables.values()}
             message = f"there is no table {statement.name} in this session"
             if normalize_name(statement.name) in owners:
                 message = f"{statement.name} is a table of the data owner, which cannot be dropped"
@@ -311,12 +282,14 @@ class SessionTables:
         from dpsql.sql.parse.named_tables import collect_table_names
         from dpsql.sql.parse.parse import parse_cached
 
-        statement = parse_cached(sql, self._host.get_dialect(options))
+        statement = parse_cached(sql, self._queries.defaults.get_dialect(options))
         named = collect_table_names(statement)
         found = tuple(table for name, table in self._tables.items() if name in named)
         if not found:
             return None
-        owners = {normalize_name(each.name): each.name for each in self._host.engine.catalog.tables.values()}
+        owners = {
+            normalize_name(each.name): each.name for each in self._engine.current.catalog.tables.values()
+        }
         mixed = sorted(owners[name] for name in named if name in owners)
         if mixed:
             raise QueryRejected(
@@ -346,7 +319,7 @@ class SessionTables:
         receipt = replace(self._build_receipt(sql, entries), notices=(notice.format(names),))
         if local is not None and not self._is_row_select(statement, tables):
             return self._estimate_select(statement, tables, local, sql)
-        dialect = self._host.get_dialect(options)
+        dialect = self._queries.defaults.get_dialect(options)
         found = self._open_tables(tables).query(sql, parameters, dialect=dialect)
         return replace(found, receipt=replace(receipt, explained=found.receipt.explained))
 
@@ -378,7 +351,7 @@ class SessionTables:
             return estimate_answer(local, select, cells.query(select.cells), receipt)
 
     @contextmanager
-    def _open_cell_table(self, table: SessionTable, local: LocalTable) -> Iterator[SessionConnection]:
+    def _open_cell_table(self, table: SessionTable, local: LocalTable) -> Iterator[PublicConnection]:
         """Return a connection to a table of the same name with a row for each combination of values, and its number."""
         from dpsql.analysis.domains import list_combinations
         from dpsql.backends.scratch_database import create_database
@@ -386,13 +359,13 @@ class SessionTables:
 
         rows = [(*keys, place) for place, keys in enumerate(list_combinations(local.domains))]
         database = create_database(table.name, [*table.columns, (CELL, "BIGINT")], rows)
-        connection = self._host.open_database(database, _make_public_policy([table.name]))
+        connection = self._open_public_tables(database, [table.name])
         try:
             yield connection
         finally:
             connection.close()
 
-    def _open_tables(self, tables: Sequence[SessionTable]) -> SessionConnection:
+    def _open_tables(self, tables: Sequence[SessionTable]) -> PublicConnection:
         """Return a connection to a database of these tables, which is kept for the next SELECT."""
         from dpsql.backends.scratch_database import add_table
         from dpsql.backends.scratch_database import create_memory_database as create_empty_database
@@ -405,7 +378,7 @@ class SessionTables:
             for table in tables:
                 add_table(database, table.name, table.columns, rows[table.name])
             self._connection, self._open_names = (
-                self._host.open_database(database, _make_public_policy(sorted(names))),
+                self._open_public_tables(database, sorted(names)),
                 names,
             )
         return self._connection
@@ -418,7 +391,7 @@ class SessionTables:
 
     def _build_receipt(self, sql: str, paid: tuple[int, ...]) -> Receipt:
         """Return the receipt of a free statement; `paid` are the ledger's entries that paid for the tables that it reads."""
-        engine = self._host.engine
+        engine = self._engine.current
         policy = engine.policy
         return Receipt(
             query=sql,
@@ -469,22 +442,8 @@ def _describe_table(table: SessionTable) -> TableDescription:
     )
 
 
-def _make_public_policy(tables: list[str]) -> dict[str, Any]:
-    """Return the policy of a database whose tables are public."""
-    return {
-        "version": 1,
-        "privacy_unit": "none",
-        "budget": {"epsilon": 1},
-        "tables": {name: {"public": True} for name in tables},
-    }
-
-
 def _build_row_result(values: Mapping[str, tuple[Any, str]], receipt: Receipt) -> Result:
     """Return an answer of one row."""
     row = tuple(value for value, _ in values.values())
     types = tuple(kind for _, kind in values.values())
-    return Result(tuple(values), types, (row,), ((None,) * len(row),), receipt, _get_no_interval)
-
-
-def _get_no_interval(_row: int, _column: int, _confidence: float) -> None:
-    """Return no interval: a statement about a table has none."""
+    return Result(tuple(values), types, (row,), ((None,) * len(row),), receipt, get_no_interval)

@@ -12,7 +12,7 @@ import shlex
 from typing import Any, Final
 
 from dpsql.api.base_connection import BaseConnection
-from dpsql.api.connection import connect
+from dpsql.api.connect import connect
 from dpsql.errors import ProgrammingError
 
 _OF_CONNECT: Final = (

@@ -72,7 +72,7 @@ class DpsqlDialect(default.DefaultDialect):
 
     @classmethod
     def get_pool_class(cls, url: URL) -> type[pool.Pool]:
-        """One connection where the ledger is in memory: each has a ledger of its own."""
+        """Return a pool of one connection if the ledger is in memory, since each connection would have a ledger of its own."""
         from dpsql.ledger.open import MEMORY
 
         return pool.StaticPool if url.query.get("ledger") == MEMORY else pool.QueuePool

@@ -36,7 +36,7 @@ class LocalTable:
     receipt: Receipt
     _changed_rows_bound: Callable[[float], int] = field(repr=False, compare=False)
     steps: tuple[float, ...] = ()
-    """Of each column the length of a step of its values, before each was rounded to one of its two ends; 0 where none was."""
+    """The distance of the lattice points to which each column's values were rounded; 0 for a column that was not rounded."""
 
     @property
     def rows(self) -> list[tuple[Value, ...]]:

@@ -29,7 +29,7 @@ class RenderedColumn:
 
 @dataclass(frozen=True, slots=True)
 class NoisyCell:
-    """A value as it is displayed, the standard deviation of its noise, and its 95% interval."""
+    """A displayed value, the standard deviation of its noise, and its 95% interval."""
 
     value: AnswerValue
     scale: float | None

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
+    from dpsql.results.charts import IntervalPlot
+
 IntervalOf = Callable[[int, int, float], Ends]
 """(row, column, confidence) to the interval of a cell; None where the cell is no noisy aggregate."""
 
@@ -40,7 +42,7 @@ _PANDAS = {
     "BOOLEAN": "boolean",
     "TIMESTAMP": "datetime64[us]",
 }
-"""The dtype of each engine type. Left alone, pandas looks at the values, and whether one is NULL."""
+"""The dtype of each engine type. By default pandas derives it from the values, and from whether one is NULL."""
 
 
 MOST_PRINTED = 50
@@ -208,7 +210,7 @@ class Result:
             )
         rows = tuple(zip(*series, strict=True)) if self.rows else ()
         scales = ((None,) * len(columns),) * len(rows)
-        return Result(columns, types, rows, scales, self.receipt, _get_no_interval)
+        return Result(columns, types, rows, scales, self.receipt, get_no_interval)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -361,9 +363,9 @@ class Result:
             DataError: if a column does not exist or has no intervals, or if there are no rows or too many to read.
             ProgrammingError: (`plot_unavailable`) without matplotlib.
         """
-        from dpsql.results.charts import build_interval_figure
+        from dpsql.results.charts import draw_interval_figure
 
-        figure: matplotlib.figure.Figure = build_interval_figure(*self._build_panes(x, y, confidence), title)
+        figure: matplotlib.figure.Figure = draw_interval_figure(self._lay_out_plot(x, y, confidence, title))
         return figure
 
     def chart(
@@ -388,15 +390,21 @@ class Result:
             DataError: as `plot` does.
             ProgrammingError: (`plot_unavailable`) without Altair.
         """
-        from dpsql.results.charts import build_interval_chart
+        from dpsql.results.charts import draw_interval_chart
 
-        chart: altair.Chart = build_interval_chart(*self._build_panes(x, y, confidence), title)
+        chart: altair.Chart = draw_interval_chart(self._lay_out_plot(x, y, confidence, title))
         return chart
 
-    def _build_panes(
-        self, x: str | Sequence[str] | None, y: str | Sequence[str] | None, confidence: float
-    ) -> tuple[list[str], list[tuple[Any, ...]], list[tuple[str, list[tuple[Any, Any]]]], float]:
-        """Return the names of the key columns, the keys of each row, the points of each noisy column, and the confidence."""
+    def _lay_out_plot(
+        self,
+        x: str | Sequence[str] | None,
+        y: str | Sequence[str] | None,
+        confidence: float,
+        title: str | None,
+    ) -> IntervalPlot:
+        """Return the plot of noisy columns over keys; the errors are those of `plot`."""
+        from dpsql.results.charts import IntervalPlot
+
         found = self.intervals(confidence)
         bounded = {name for place, name in enumerate(self.columns) if any(row[place] for row in found)}
         keys = self._resolve_columns(x, [name for name in self.columns if name not in bounded])
@@ -414,11 +422,12 @@ class Result:
             )
             for place in drawn
         ]
-        return (
+        return IntervalPlot.from_columns(
             [self.columns[place] for place in keys],
             [tuple(row[place] for place in keys) for row in self.rows],
             panes,
             confidence,
+            title,
         )
 
     def _resolve_columns(self, named: str | Sequence[str] | None, default: Sequence[str]) -> list[int]:
@@ -460,8 +469,8 @@ class Result:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{remarks}"
 
 
-def _get_no_interval(_row: int, _column: int, _confidence: float) -> None:
-    """Return no interval, for a column that is itself the end of one."""
+def get_no_interval(_row: int, _column: int, _confidence: float) -> None:
+    """Return no interval, for exact columns and for those that are ends of intervals."""
 
 
 def _to_arrow(value: Any) -> Any:

@@ -59,8 +59,8 @@ def test_every_total_of_a_cube_is_a_sum(con: dpsql.Connection) -> None:
     assert cells[None, None] == sum(cells[plan, None] for plan in plans)
 
 
-def test_all_that_is_done_with_them_sees_them(con: dpsql.Connection) -> None:
-    """Arithmetic, HAVING, ORDER BY and ends of intervals are of the values that are shown."""
+def test_post_processing_uses_the_adjusted_values(con: dpsql.Connection) -> None:
+    """Arithmetic, HAVING, ORDER BY and the ends of intervals use the displayed values."""
     rows = con.query(
         "SELECT plan, COUNT(*) AS n, COUNT(*) + 1 AS more, SUM(cost) / COUNT(*) AS mean, SUM(cost) AS s, "
         "DP_INTERVAL_LOW(COUNT(*)) AS low, DP_INTERVAL_HIGH(COUNT(*)) AS high "
@@ -76,16 +76,16 @@ def test_all_that_is_done_with_them_sees_them(con: dpsql.Connection) -> None:
         assert low <= n <= high
 
 
-def test_the_shown_number_is_amid_its_interval(con: dpsql.Connection) -> None:
-    """A whole number plus or minus the half-width is the interval, though the estimate is a fraction."""
+def test_the_displayed_number_is_the_middle_of_its_interval(con: dpsql.Connection) -> None:
+    """The interval is a whole number plus or minus the half-width, although the estimate is a fraction."""
     found = con.query(CUBE, epsilon=2)
     for row, ends in zip(found.rows, found.intervals(0.95), strict=True):
         assert ends[2] is not None
         assert (ends[2][0] + ends[2][1]) / 2 == row[2]
 
 
-def test_explain_tells_the_error_beforehand(con: dpsql.Connection) -> None:
-    """The half-width that EXPLAIN expects is that of the answer, and less than without parts."""
+def test_explain_predicts_the_half_width(con: dpsql.Connection) -> None:
+    """EXPLAIN shows the half-width of the answer, which is smaller than that without groups."""
     told = str(con.explain(ROLLUP))
     assert told.count("then totals are made consistent with their parts by least squares, free") == 3
     wide = con.query(ROLLUP).intervals(0.95)
@@ -98,15 +98,15 @@ def test_explain_tells_the_error_beforehand(con: dpsql.Connection) -> None:
         assert min(abs(half - each) for each in said) < 1  # what rounding to whole numbers adds
 
 
-def test_the_receipt_has_what_was_released(con: dpsql.Connection) -> None:
-    """Noise is told as it was charged, before anything is adjusted."""
+def test_the_receipt_has_the_noise_before_adjustment(con: dpsql.Connection) -> None:
+    """The receipt describes the noise that was charged, before the adjustment."""
     receipt = con.query(ROLLUP).receipt
     assert receipt.mechanisms == con.explain(ROLLUP).receipt.mechanisms
     assert not any("projected" in str(each) for each in receipt.mechanisms)
 
 
-def test_asked_again_it_is_the_same(con: dpsql.Connection) -> None:
-    """The stored releases are adjusted in the same way; a total asked alone is what was released."""
+def test_stored_releases_are_adjusted_in_the_same_way(con: dpsql.Connection) -> None:
+    """A total that is queried without its groups is the released value."""
     first = con.query(ROLLUP)
     entries = len(con.engine.ledger.list_entries())
     again = con.query(ROLLUP + " ORDER BY plan, days")
@@ -115,8 +115,8 @@ def test_asked_again_it_is_the_same(con: dpsql.Connection) -> None:
     assert len(con.engine.ledger.list_entries()) == entries
 
 
-def test_more_is_put_together_by_best(con: dpsql.Connection) -> None:
-    """Of several answers the mean is adjusted, and its noise is less."""
+def test_combine_adjusts_the_mean_of_releases(con: dpsql.Connection) -> None:
+    """The mean of several answers is adjusted, and has less noise."""
     first, _ = (con.query(CUBE, replay=False) for _ in range(2))
     best = con.combine(CUBE)
     assert best.scales[0][2] == pytest.approx(first.scales[0][2] / 2**0.5, rel=0.01)
@@ -124,8 +124,8 @@ def test_more_is_put_together_by_best(con: dpsql.Connection) -> None:
     assert cells[None, None] == sum(cells[key] for key in cells if None not in key)
 
 
-def test_what_contradicts_stays() -> None:
-    """Where units have more rows than was declared, sums of groups and of all leave out different rows."""
+def test_totals_over_different_rows_are_not_adjusted() -> None:
+    """If units exceed their declared rows, the sums of groups and the total leave out different rows."""
     with opened("pure", rows_per_unit=1) as connection:
         object.__setattr__(connection.engine, "entropy", SeededEntropy(1))
         sql = "SELECT days, SUM(cost) AS s FROM visits WHERE days < 4 GROUP BY ROLLUP (days)"

@@ -35,7 +35,7 @@ def engine(url: str) -> Iterator[sa.Engine]:
     made.dispose()
 
 
-def test_what_the_policy_declares_is_reflected(engine: sa.Engine) -> None:
+def test_declared_tables_and_columns_are_reflected(engine: sa.Engine) -> None:
     """Tables and columns with types; no other table, and nothing is charged."""
     inspector = sa.inspect(engine)
     assert inspector.get_table_names() == ["visits", "regions"]

@@ -86,7 +86,7 @@ def test_post_processing_is_free_and_right(con: dpsql.Connection) -> None:
     assert derived == count * 2 + 1  # type: ignore[operator]
 
 
-def test_public_keys_alone_cost_nothing(con: dpsql.Connection) -> None:
+def test_a_list_of_public_keys_is_free(con: dpsql.Connection) -> None:
     """Keys of a declared domain are known already: they are answered without a charge or a read."""
     result = con.query("SELECT plan FROM visits GROUP BY plan", epsilon=1)
     assert result.rows == (("A",), ("B",))
@@ -171,7 +171,7 @@ def test_connect_refuses_clearly(database: Any, policy: Any, error: type[Excepti
         dpsql.connect(database, policy=policy, ledger=":memory:")
 
 
-def test_a_ledger_is_asked_for() -> None:
+def test_a_policy_without_a_path_needs_a_ledger() -> None:
     """A policy without a path has no ledger beside it, so one must be named."""
     with pytest.raises(dpsql.ProgrammingError, match="no ledger given"):
         dpsql.connect(clinic.database(), policy=clinic.POLICY)
@@ -214,8 +214,10 @@ FRAMES: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
-def test_frames_have_intervals_beside_the_values(con: dpsql.Connection, frame: Callable[..., Any]) -> None:
-    """Both ends stand after each column that has intervals, derived ones too, and after no other."""
+def test_frames_have_interval_columns_after_noisy_columns(
+    con: dpsql.Connection, frame: Callable[..., Any]
+) -> None:
+    """Both ends follow each column that has intervals, derived ones too, and no other column."""
     sql = "SELECT plan, COUNT(*) AS n, SUM(cost) / COUNT(*) AS mean, n > 5 AS many FROM visits GROUP BY plan"
     result = con.query(sql, epsilon=1)
     found = frame(result, intervals=True, confidence=0.8)
@@ -227,7 +229,7 @@ def test_frames_have_intervals_beside_the_values(con: dpsql.Connection, frame: C
     assert list(frame(con.execute(sql, epsilon=1), intervals=True)) == list(found)
 
 
-def test_columns_of_intervals_follow_from_the_query_alone(con: dpsql.Connection) -> None:
+def test_interval_columns_depend_on_the_query_only(con: dpsql.Connection) -> None:
     """An answer without rows, or with NULL, has the same columns and types as one with all values."""
     sql = "SELECT plan, STDDEV(cost) AS s FROM visits {} GROUP BY plan {}"
     full, nothing, nobody = (
@@ -246,8 +248,8 @@ def test_a_column_in_the_place_of_an_end_is_refused(con: dpsql.Connection) -> No
     assert list(result.df()) == ["n", "n_low"]
 
 
-def test_counts_alone_are_displayed_from_zero_on(con: dpsql.Connection) -> None:
-    """Counts of any kind are shown as 0 where noise takes them below; sums, and what is computed, are not."""
+def test_only_counts_are_displayed_as_at_least_zero(con: dpsql.Connection) -> None:
+    """Negative noisy counts are displayed as 0; negative sums and computed values are not changed."""
     result = con.query(
         "SELECT COUNT(*) AS a, COUNT(cost) AS b, COUNT(DISTINCT patient_id) AS c, COUNT(DISTINCT days) AS d, "
         "SUM(days) AS e, COUNT(*) - 1 AS f, AVG(cost) AS g FROM visits",

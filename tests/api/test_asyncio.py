@@ -66,8 +66,8 @@ class Slow:
         self.patch = mock.patch.object(relative_targets, "answer_query", slow)
 
 
-def test_the_loop_goes_on_and_what_waits_can_be_cancelled(con: Connection) -> None:
-    """The first query has begun, so it ends and is charged though its task is cancelled; the second was never asked."""
+def test_a_waiting_query_can_be_cancelled_at_no_charge(con: Connection) -> None:
+    """The first query has begun, so it ends and is charged although its task is cancelled; the second one never starts."""
     slow = Slow()
 
     async def asked() -> None:
@@ -88,11 +88,11 @@ def test_the_loop_goes_on_and_what_waits_can_be_cancelled(con: Connection) -> No
         asyncio.run(con.aquery(SQL))
 
 
-def test_what_has_begun_is_charged_and_free_again(tmp_path: Path) -> None:
+def test_a_cancelled_running_query_is_charged_and_replayed_free(tmp_path: Path) -> None:
     """After the connection that a cancelled task used is closed."""
     database, policy = write_study(tmp_path)
     con = dpsql.connect(database, policy=policy, epsilon=0.1)
-    test_the_loop_goes_on_and_what_waits_can_be_cancelled(con)
+    test_a_waiting_query_can_be_cancelled_at_no_charge(con)
     with dpsql.connect(database, policy=policy, epsilon=0.1) as again:
         assert not again.query(SQL).receipt.entries
         assert charges(again) == 1

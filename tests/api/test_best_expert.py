@@ -15,8 +15,8 @@ SERIES = (
 SWITCHED = "(SELECT i, CASE WHEN i < 300 THEN 0 ELSE 1 END AS a, CASE WHEN i < 300 THEN 1 ELSE 0 END AS b FROM range(400) AS r(i))"
 
 
-def test_it_is_free_beside_the_series() -> None:
-    """One charge, for the series; the choices stand in place of the losses, and other columns keep their intervals."""
+def test_the_best_expert_costs_no_more_than_its_series() -> None:
+    """Only the series is charged; the choices replace the losses, and other columns keep their intervals."""
     sql = f"SELECT t, BEST_EXPERT(a, b) OVER (ORDER BY t) AS e, a FROM {SERIES} ORDER BY t DESC"
     with connected(rows=4_000) as con:
         series = con.query(f"SELECT t, a, b FROM {SERIES} ORDER BY t DESC", epsilon=5)
@@ -47,7 +47,7 @@ def test_regret_is_below_the_theorem() -> None:
         assert 0 < total / 8 < 2 * math.sqrt(math.log(3) / 400)
 
 
-def test_rounds_are_in_their_order_and_see_earlier_losses_alone() -> None:
+def test_each_round_uses_earlier_losses_only() -> None:
     """Whatever the order of rows: late in the first part the first expert is followed, and the first choice is by chance.
 
     All 40 first choices are of one expert in one of 2**39 runs.
@@ -91,8 +91,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("sql", REFUSED)
-def test_elsewhere_it_is_refused(sql: str) -> None:
-    """Over rows of people, in parts of a statement that would see the losses, and with other windows."""
+def test_best_expert_is_refused_outside_a_series(sql: str) -> None:
+    """It is refused over private rows, in clauses that would read the losses, and with other windows."""
     with connected(rows=4) as con:
         with pytest.raises(dpsql.QueryRejected) as caught:
             con.query(sql, epsilon=1)

@@ -35,8 +35,8 @@ def _asks(who: str, ledger: Any, **keys: Any) -> dpsql.Connection:
     return dpsql.connect(database, policy=_policy(**keys), ledger=ledger, analyst=who)
 
 
-def test_each_analyst_has_what_the_policy_says(tmp_path: Path) -> None:
-    """Those who are listed what is said of them, whatever the case; others the default; all within the table's."""
+def test_analysts_have_their_listed_or_default_budgets(tmp_path: Path) -> None:
+    """Listed analysts have their own budget, in any case of the name; others have the default; the table's budget bounds all."""
     keys = {"per_analyst": {"epsilon": 0.5}, "analysts": {"ana": {"epsilon": 1}}}
     path = tmp_path / "a.ledger"
     with _asks("Ana", path, **keys) as ana:
@@ -110,8 +110,8 @@ def test_the_least_cap_of_a_query_counts() -> None:
         )
 
 
-def test_budgets_inherit_what_is_not_said() -> None:
-    """An analyst's δ, accountant and renewal are the table's unless they are said."""
+def test_budgets_of_analysts_inherit_from_the_table() -> None:
+    """An analyst's δ, accountant and renewal are by default those of the table."""
     keys = {"budget": {"epsilon": 2, "delta": "1e-6", "renew": "weekly"}, "per_analyst": {"epsilon": 1}}
     found = collect_budgets(load(_policy(**keys)), ["ana", "", "ana"])
     assert list(found) == ["patients", AccountKey("patients", "ana"), "visits", AccountKey("visits", "ana")]

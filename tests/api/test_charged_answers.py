@@ -66,8 +66,8 @@ def test_a_refinement_at_any_loss_is_answered(con: Connection) -> None:
     assert con.query(COUNT, epsilon=1_000_000).rows == ((800,),)
 
 
-def test_noise_is_put_together_on_lattices_that_a_float_holds() -> None:
-    """What was refined often lies on a fine lattice: of such, only some are put together."""
+def test_noise_is_combined_on_lattices_within_float_range() -> None:
+    """Repeated refinement makes a lattice finer; too fine lattices are not combined."""
     noise = DiscreteGaussian(Fraction(100))
     fine = CombinedNoise(((3**250, noise), (1, noise)))
     coarse = CombinedNoise(((2, noise), (1, noise)))
@@ -77,7 +77,7 @@ def test_noise_is_put_together_on_lattices_that_a_float_holds() -> None:
     assert not can_combine_noises([fine, CombinedNoise(((5**160, noise), (2, noise)))])
     assert compute_noise_variance(DiscreteGaussian(Fraction(1, 2**40))) > 0
     with opened("zcdp") as connection:
-        plan = plan_and_match(connection.engine, connection._build_query(COUNT, (), epsilon=1)).plan
+        plan = plan_and_match(connection.engine, connection._queries.build(COUNT, (), {"epsilon": 1})).plan
     assert list_compatible_indices([plan, plan, plan]) == [0, 1, 2]
 
 
@@ -90,8 +90,8 @@ def test_a_long_chain_of_refinements_is_answered() -> None:
         assert connection.combine(COUNT).intervals()
 
 
-def test_bins_are_of_the_type_of_what_they_hold() -> None:
-    """A moment among numbers is refused, before anything is charged."""
+def test_bins_must_have_the_type_of_their_column() -> None:
+    """A timestamp among numbers is refused before any charge."""
     with opened("zcdp") as connection:
         for end in ("TIMESTAMP '2024-01-01 00:00:00'", "DATE '2024-01-01'"):
             with pytest.raises(QueryRejected):

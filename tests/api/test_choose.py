@@ -13,7 +13,7 @@ AUCTION = (
 )
 
 
-def test_it_is_the_selection_of_the_best_group() -> None:
+def test_choose_equals_arg_max_and_limit_1() -> None:
     """The same release as ARG_MAX and as ORDER BY … LIMIT 1, of one charge; the answer and EXPLAIN say how good it is."""
     with connected(rows=4_000) as con:
         found = con.query(AUCTION.format("CHOOSE"), epsilon=40)
@@ -43,8 +43,8 @@ def test_it_is_the_selection_of_the_best_group() -> None:
         ("SELECT RANDOMIZE(plan) FROM visits", "function"),
     ],
 )
-def test_what_is_no_choice_among_groups_is_refused(sql: str, code: str) -> None:
-    """Over rows it would release one row's value."""
+def test_choose_over_rows_is_refused(sql: str, code: str) -> None:
+    """Over private rows it would release the value of one row."""
     with connected(rows=4) as con:
         with pytest.raises(dpsql.QueryRejected) as caught:
             con.query(sql, epsilon=1)

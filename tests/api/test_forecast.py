@@ -33,8 +33,8 @@ def con(request: pytest.FixtureRequest) -> Iterator[dpsql.Connection]:
         yield opened
 
 
-def test_a_plan_costs_what_it_said(con: dpsql.Connection) -> None:
-    """Asked one after another, the queries spend what was said of each, and of all."""
+def test_queries_cost_their_forecast(con: dpsql.Connection) -> None:
+    """Run one after the other, the queries spend the forecast of each, and of all together."""
     con.query(COUNT, epsilon=0.3)
     forecast = con.budget(PLAN, epsilon=0.1)
     before = con.budget()["visits"]
@@ -55,8 +55,8 @@ def test_a_forecast_costs_nothing(con: dpsql.Connection) -> None:
     assert con.budget()["visits"].queries == 0
 
 
-def test_as_often_as_it_says(con: dpsql.Connection) -> None:
-    """A query fits exactly so many times into what is left, and then the plan no longer does."""
+def test_a_query_fits_the_forecast_number_of_times(con: dpsql.Connection) -> None:
+    """A query fits exactly that many times into the remaining budget."""
     con.query(COUNT, epsilon=1)
     (planned,) = con.budget(f"{COUNT} WHERE cost < 1", epsilon=1).queries
     assert planned.times is not None
@@ -93,8 +93,8 @@ def test_a_forecast_reads_as_a_table(con: dpsql.Connection) -> None:
     assert too_much.endswith(" does not fit")
 
 
-def test_what_would_be_refused_is_refused(con: dpsql.Connection) -> None:
-    """A query of a plan needs a loss, and is checked as any other."""
+def test_a_forecast_refuses_invalid_queries(con: dpsql.Connection) -> None:
+    """A query in a forecast needs a loss and passes the same checks as any other."""
     with pytest.raises(dpsql.ProgrammingError, match="no privacy loss given"):
         con.budget([COUNT])
     with pytest.raises(dpsql.QueryRejected, match="there is no column nothing"):
@@ -118,8 +118,8 @@ def test_parts_and_analysts_have_their_own_lines() -> None:
         assert tuple(con.budget().values()) == tuple(account.after for account in both.accounts)
 
 
-def test_what_is_answered_again_is_free(con: dpsql.Connection) -> None:
-    """A query that was asked before, or stands in the plan a second time, costs nothing more."""
+def test_repeated_queries_are_free_in_a_forecast(con: dpsql.Connection) -> None:
+    """A query that was answered before, or is listed twice, costs nothing more."""
     con.query(COUNT, epsilon=1)
     forecast = con.budget([COUNT, PLAN[0], PLAN[0]], epsilon=1)
     assert [planned.quote is None for planned in forecast.queries] == [True, False, True]

@@ -103,7 +103,7 @@ def test_a_chart_has_each_value_with_its_interval(tmp_path: Path) -> None:
         plans.chart(y="plan")
 
 
-def test_charts_say_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_charts_without_altair_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Altair."""
     database, policy = write_study(tmp_path)
     with dpsql.connect(database, policy=policy, ledger=":memory:", epsilon=2) as con:

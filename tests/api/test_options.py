@@ -57,10 +57,10 @@ def test_the_clause_goes_before_the_connection_s_epsilon(con: dpsql.Connection) 
         ("max_groups_contributed = 2", {"max_groups": 2}, {"max_groups": 1}),
     ],
 )
-def test_a_call_that_says_otherwise_is_refused(
+def test_contradicting_options_of_call_and_clause_are_refused(
     con: dpsql.Connection, option: str, same: dict[str, Any], other: dict[str, Any]
 ) -> None:
-    """The call and the clause may say the same, and nothing is guessed where they do not."""
+    """Call and clause may give the same value; a contradiction is refused."""
     query = f"{CLAUSE.format(option)} {COUNT}"
     con.explain(query, **same)
     with pytest.raises(dpsql.QueryRejected) as caught:
@@ -91,10 +91,10 @@ def test_without_any_epsilon_nothing_is_answered() -> None:
     ("connected", "asked", "expected"),
     [({}, {}, "0.25"), ({"epsilon": 1}, {}, "1"), ({}, {"epsilon": "0.5"}, "0.5")],
 )
-def test_the_policy_s_default_is_for_what_nobody_says(
+def test_options_precede_connection_and_policy_defaults(
     connected: dict[str, Any], asked: dict[str, Any], expected: str
 ) -> None:
-    """The call goes before the connection, and the connection before the policy."""
+    """A call takes precedence over the connection, and the connection over the policy."""
     policy = POLICY | {"default_epsilon": 0.25}
     with dpsql.connect(database(), policy=policy, ledger=":memory:", **connected) as con:
         sql = f"SELECT {COUNT}"

@@ -55,8 +55,8 @@ def _name(value: object) -> str:
 
 
 @pytest.mark.parametrize(("given", "meant"), ALIKE.items(), ids=_name)
-def test_a_scalar_of_numpy_is_the_value_that_it_holds(given: Any, meant: Any) -> None:
-    """It is of Python's own type, as if that had been given."""
+def test_numpy_scalars_are_python_values(given: Any, meant: Any) -> None:
+    """A NumPy scalar is converted to the Python type of its value."""
     (value,) = bind_parameters([given]).values
     assert (type(value), value) == (type(meant), meant)
 
@@ -81,8 +81,8 @@ def test_values_of_the_engine_s_types_are_parameters(given: Any, meant: Any) -> 
 
 
 @pytest.mark.parametrize("given", UNLIKE, ids=_name)
-def test_what_has_no_value_in_sql_is_refused(given: Any) -> None:
-    """A duration is no number, nor is a moment beyond the calendar; nothing is taken for what it is not."""
+def test_parameters_without_an_sql_value_are_refused(given: Any) -> None:
+    """Durations and dates beyond the calendar are refused, not converted."""
     with pytest.raises(dpsql.DataError) as caught:
         bind_parameters([given])
     assert caught.value.code == "parameter"

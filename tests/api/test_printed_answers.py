@@ -9,7 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.results.charts import build_interval_figure
+from dpsql.results.charts import IntervalPlot, draw_interval_figure
 from dpsql.results.result import MOST_PRINTED, Result
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -51,15 +51,15 @@ def cities(con: Connection) -> Result:
     return con.query("SELECT city, COUNT(*) AS n, AVG(age) AS age FROM people GROUP BY city ORDER BY city")
 
 
-def test_a_noisy_value_stands_beside_its_half_width(cities: Result) -> None:
-    """In text and in HTML, where what a column holds is text."""
+def test_noisy_values_are_printed_with_half_widths(cities: Result) -> None:
+    """Both in text and in HTML, in which cells are escaped."""
     assert str(cities).splitlines()[0].split() == ["city", "n", "±95%", "age", "±95%"]
     assert cities._repr_html_().count(">±95%</th>") == 2
     assert "&lt;b&gt;" in cities._repr_html_()
 
 
-def test_a_long_answer_is_cut_in_print_alone(con: Connection) -> None:
-    """The number of further rows is said; rows, frames and `texts` have all."""
+def test_long_answers_are_cut_only_in_print(con: Connection) -> None:
+    """The printed text has the number of further rows; rows, frames and `texts` have all."""
     found = con.query("SELECT age, COUNT(*) AS n FROM people GROUP BY age ORDER BY age")
     assert len(found) == len(found.texts()) > MOST_PRINTED
     more = f"… and {len(found) - MOST_PRINTED} more rows"
@@ -102,7 +102,8 @@ def test_plot_puts_numbers_and_days_on_an_axis(con: Connection) -> None:
 def test_null_has_no_place_on_an_axis() -> None:
     """And that it is left out is said."""
     points = [(2.0, (1.0, 3.0)), (5.0, (4.0, 6.0)), (3.0, (2.0, 4.0))]
-    (axes,) = build_interval_figure(["age"], [(7,), (None,), (9,)], [("n", points)], 0.95, None).axes
+    plot = IntervalPlot.from_columns(["age"], [(7,), (None,), (9,)], [("n", points)], 0.95)
+    (axes,) = draw_interval_figure(plot).axes
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("age, without NULL", "n, with 95% intervals")
     assert [list(axes.lines[0].get_data()[side]) for side in (0, 1)] == [[7, 9], [2, 3]]
 
@@ -116,13 +117,13 @@ def test_null_has_no_place_on_an_axis() -> None:
         ({"y": ["n"] * 5}, "5 columns are too many"),
     ],
 )
-def test_what_cannot_be_drawn_is_said(arguments: dict[str, Any], words: str, cities: Result) -> None:
-    """With the columns that there are."""
+def test_undrawable_columns_are_refused(arguments: dict[str, Any], words: str, cities: Result) -> None:
+    """The error lists the columns."""
     with pytest.raises(dpsql.DataError, match=words):
         cities.plot(**arguments)
 
 
-def test_plot_says_what_it_needs(cities: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plot_without_matplotlib_is_refused(cities: Result, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without matplotlib."""
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     with pytest.raises(dpsql.ProgrammingError) as caught:
@@ -130,7 +131,7 @@ def test_plot_says_what_it_needs(cities: Result, monkeypatch: pytest.MonkeyPatch
     assert caught.value.code == "plot_unavailable"
 
 
-def test_whole_numbers_have_no_ticks_between_them(con: Connection) -> None:
+def test_axes_of_whole_numbers_have_whole_ticks(con: Connection) -> None:
     """Keys 0 and 1 are drawn at 0 and 1, by matplotlib and by Altair."""
     found = con.query(
         "SELECT CASE WHEN age > 40 THEN 1 ELSE 0 END AS older, COUNT(*) AS n FROM people GROUP BY older"

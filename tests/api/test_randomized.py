@@ -62,7 +62,7 @@ def test_estimates_hold_the_truth() -> None:
 
 @pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
 @pytest.mark.parametrize("accountant", ["pure", "zcdp", "gdp"])
-def test_it_is_charged_once_and_verified(accountant: str, neighbors: str) -> None:
+def test_a_randomized_table_is_charged_once_and_verified(accountant: str, neighbors: str) -> None:
     """As a query at that ε; a second one is the same table, and a fresh one is charged again."""
     with opened(300, accountant, neighbors) as con:
         first = con.randomize("SELECT smoker, plan FROM people", epsilon=1)
@@ -125,15 +125,15 @@ def test_a_bounded_value_has_a_mean(accountant: str) -> None:
                 ask()
 
 
-def test_reading_it_twice_tells_no_more() -> None:
-    """Fresh answers about one truth average to it; the stored table is read as often as one likes."""
+def test_reading_a_randomized_table_twice_reveals_no_more() -> None:
+    """Fresh answers average to the true value; the stored table does not change when it is read again."""
     with opened(400) as con:
         tables = {con.randomize("SELECT smoker FROM people", epsilon=0.5).cells for _ in range(20)}
         assert len(tables) == 1
         assert con.engine.ledger.get_state("people").queries == 1
 
 
-def test_what_is_asked_of_it_is_checked() -> None:
+def test_arguments_of_estimates_are_checked() -> None:
     with opened(60) as con:
         table = con.randomize("SELECT smoker, plan FROM people", epsilon=3)
         for wrong in ((), ("age",), ("plan", "plan")):

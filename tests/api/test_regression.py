@@ -106,7 +106,7 @@ def test_coefficients_are_near_and_their_intervals_hold() -> None:
 
 
 @pytest.mark.parametrize("accountant", ["pure", "zcdp"])
-def test_they_cost_one_query(accountant: str) -> None:
+def test_regressions_and_covariances_cost_one_query(accountant: str) -> None:
     _, con = opened(200, accountant)
     with con:
         found = con.regress("cost", {"years": "age"}, source="visits", by={"kind": "plan"}, epsilon=0.5)
@@ -118,8 +118,8 @@ def test_they_cost_one_query(accountant: str) -> None:
         assert spent <= con.engine.ledger.get_state("visits").spent.loss - spent
 
 
-def test_what_does_not_vary_has_no_coefficient() -> None:
-    """Of a column beside itself, and of one value, plain DuckDB has NULL; of nobody both have, and fail in nothing."""
+def test_constant_columns_have_null_coefficients() -> None:
+    """DuckDB has NULL for equal and for constant columns; over no rows both have NULL, without an error."""
     database, con = opened(300)
     with con:
         for x in (["age", "age + 0"], ["age - age + 1"]):
@@ -175,8 +175,8 @@ def test_names_are_checked(x: Any, by: Any) -> None:
     assert caught.value.code == "regression"
 
 
-def test_what_is_written_is_lowered_like_any_text() -> None:
-    """Whatever stands in the arguments, it is SQL of the whitelist or refused, with no charge."""
+def test_arguments_of_regress_pass_the_whitelist() -> None:
+    """Arguments are accepted SQL, or are refused without a charge."""
     _, con = opened(20)
     with con:
         for y, source in (

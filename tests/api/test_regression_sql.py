@@ -23,7 +23,7 @@ def con() -> Iterator[Connection]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_it_is_the_method(con: Connection, size: int) -> None:
+def test_the_statement_equals_the_method(con: Connection, size: int) -> None:
     """The same release, so that the second is free, the same values and the same intervals; a column for each coefficient."""
     names = ("age", "days", "income", "distance")[:size]
     fit = con.regress("cost", list(names), source="visits", by="plan", epsilon=60)
@@ -36,7 +36,7 @@ def test_it_is_the_method(con: Connection, size: int) -> None:
     assert found.intervals() == fit.intervals()
 
 
-def test_it_is_least_squares() -> None:
+def test_regression_in_sql_is_least_squares() -> None:
     """At a large loss it gives NumPy's coefficients, over rows without NULL in any of the values."""
     database, con = opened(3_000)
     with con:
@@ -94,8 +94,8 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("sql", WRITTEN)
-def test_it_stands_where_a_select_does(con: Connection, sql: str) -> None:
-    """In each it is planned, with a column for each coefficient by the names of its values."""
+def test_regression_is_planned_wherever_a_select_is(con: Connection, sql: str) -> None:
+    """Each place is planned, with a column for each coefficient named after its expression."""
     planned = con.plan(sql, ["A"] if "?" in sql else (), epsilon=1)
     assert tuple(name for name, _ in planned.columns) == WRITTEN[sql]
 
@@ -137,8 +137,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("sql", REFUSED)
-def test_what_is_none_is_refused_at_its_place(con: Connection, sql: str) -> None:
-    """With the place in the text that was asked."""
+def test_malformed_regressions_are_refused_at_their_place(con: Connection, sql: str) -> None:
+    """The error has the position in the text of the query."""
     code, column = REFUSED[sql]
     with pytest.raises(dpsql.QueryRejected) as caught:
         con.plan(sql, epsilon=1)
@@ -147,8 +147,8 @@ def test_what_is_none_is_refused_at_its_place(con: Connection, sql: str) -> None
         assert caught.value.position == Position(1, column)
 
 
-def test_matrices_are_semidefinite_and_intervals_those_of_what_was_released() -> None:
-    """At a loss at which the released covariances are none of any data, all eigenvalues are at least 0; NULL stays NULL."""
+def test_matrices_are_semidefinite_with_intervals_of_the_releases() -> None:
+    """All eigenvalues are at least 0, although noise makes the released covariances indefinite; NULL stays NULL."""
     database, con = opened(40)
     sql = "SELECT plan, COVAR_MATRIX(age, days, income) AS c FROM visits GROUP BY plan"
     with con:

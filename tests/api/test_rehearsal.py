@@ -10,7 +10,7 @@ from small_study import write_study
 import dpsql
 
 
-def test_a_rehearsal_spends_nothing_and_reads_nobody(tmp_path: Path) -> None:
+def test_a_rehearsal_spends_nothing_and_reads_no_private_rows(tmp_path: Path) -> None:
     """Terms, dialect and policy are those of the connection; the number of people is the one that is stated."""
     database, policy = write_study(tmp_path)
     with dpsql.connect(database, policy=policy, epsilon=2, dialect="postgres", analyst="ana") as connection:
@@ -29,8 +29,8 @@ def test_a_rehearsal_spends_nothing_and_reads_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [{"units": 0}, {"units": True}, {"rows": 1.5}, {"public": "gone.duckdb"}])
-def test_what_a_rehearsal_does_not_take(size: dict[str, int], tmp_path: Path) -> None:
-    """A size that is none, public tables that are not there."""
+def test_invalid_sizes_of_a_rehearsal_are_refused(size: dict[str, int], tmp_path: Path) -> None:
+    """Sizes below one and missing public tables are refused."""
     database, policy = write_study(tmp_path)
     with dpsql.connect(database, policy=policy) as connection, pytest.raises(dpsql.Error) as caught:
         connection.rehearse(**size)

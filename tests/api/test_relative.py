@@ -88,7 +88,7 @@ def worst(result: dpsql.Result, confidence: float = 0.95) -> float:
 
 @pytest.mark.parametrize("name", MET)
 @pytest.mark.parametrize(("target", "share"), [("20%", 0.2), (" 5 % ", 0.05)])
-def test_it_is_met(con: Connection, name: str, target: str, share: float) -> None:
+def test_half_widths_meet_the_relative_target(con: Connection, name: str, target: str, share: float) -> None:
     """Each half-width is at most that part of its released value, and the ledger holds all that was charged for it."""
     result = con.query(MET[name], target_error=target)
     assert result.receipt.target is not None
@@ -129,8 +129,8 @@ def test_a_step_refines_the_one_before() -> None:
         assert details == [None, *([number] for number in range(1, len(details)))]
 
 
-def test_asked_again_it_is_free(con: Connection) -> None:
-    """What was met before is met by the same answer, and a smaller error costs what it takes beyond."""
+def test_a_met_target_is_replayed_free(con: Connection) -> None:
+    """A target that was met is replayed free, and a smaller error costs only the difference."""
     first = con.query(COUNT, target_error="10%")
     again = con.query(COUNT, target_error="10%")
     assert (again.rows, charged(again)) == (first.rows, [])
@@ -143,8 +143,8 @@ def test_asked_again_it_is_free(con: Connection) -> None:
     assert worst(further) <= 0.03
 
 
-def test_noise_of_its_own_is_asked_for_and_charged(con: Connection) -> None:
-    """With replay=False no earlier release is looked at, and each step is charged for itself."""
+def test_steps_without_replay_are_charged_separately(con: Connection) -> None:
+    """With replay=False earlier releases are not used, and each step is charged."""
     con.query(COUNT, target_error="10%")
     result = con.query(COUNT, target_error="10%", replay=False)
     assert len(charged(result)) > 1
@@ -153,8 +153,8 @@ def test_noise_of_its_own_is_asked_for_and_charged(con: Connection) -> None:
 
 
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)
-def test_what_is_out_of_reach_is_not_bought(accountant: str) -> None:
-    """As soon as a value is known to be too small for the most, the search ends: with what there is, and a notice."""
+def test_an_unreachable_target_ends_the_search(accountant: str) -> None:
+    """The search ends with the last release and a notice once a value is too small for the largest loss."""
     con = opened(accountant, most=2)
     result = con.query(NOBODY, target_error="1%")
     (notice,) = result.receipt.notices
@@ -187,8 +187,8 @@ def test_the_rest_of_a_budget_ends_it(accountant: str) -> None:
         assert len(charged(result)) >= 1
 
 
-def test_who_cannot_pay_the_first_step_is_refused() -> None:
-    """Before anything was released there is nothing to answer with."""
+def test_a_budget_too_small_for_the_first_step_is_refused() -> None:
+    """Without a release there is no answer to fall back on."""
     with opened(epsilon=1, most=None) as connection:
         connection.query(COUNT, epsilon=1)
         with pytest.raises(dpsql.BudgetExhausted):
@@ -196,8 +196,8 @@ def test_who_cannot_pay_the_first_step_is_refused() -> None:
         assert connection.budget()["visits"].queries == 1
 
 
-def test_a_budget_that_others_spend_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A charge that is refused though there was room leaves what was released before."""
+def test_a_budget_spent_by_others_keeps_earlier_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a later charge is refused, the answer is the last release."""
     with opened() as connection:
         charge = type(connection.engine.ledger).charge
 
@@ -230,8 +230,8 @@ def test_explain_promises_no_price(con: Connection) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_one_loss_tells_little_of_at_another_is_refused(con: Connection, name: str) -> None:
-    """Where noise decides which values there are or what they are of, and where no error is known beforehand."""
+def test_relative_targets_of_noisy_selections_are_refused(con: Connection, name: str) -> None:
+    """Noisy keys, noisy selections and errors that are not known in advance are refused."""
     sql, code = REFUSED[name]
     for ask in (con.explain, con.query):
         with pytest.raises(dpsql.QueryRejected) as caught:
@@ -241,14 +241,14 @@ def test_what_one_loss_tells_little_of_at_another_is_refused(con: Connection, na
 
 
 @pytest.mark.parametrize("target", ["0%", "-5%", "51%", "x%", "%", "nan%", "5%%"])
-def test_a_part_that_is_none(con: Connection, target: str) -> None:
-    """A part lies above nothing and reaches a half."""
+def test_percentages_outside_zero_to_fifty_are_refused(con: Connection, target: str) -> None:
+    """A percentage is above 0 and at most 50."""
     with pytest.raises(dpsql.LossError):
         con.query(COUNT, target_error=target)
 
 
-def test_the_clause_and_the_shell_say_it_too(con: Connection) -> None:
-    r"""OPTIONS(target_error = '10%') and \target 10% ask for the same."""
+def test_clause_and_shell_command_set_a_relative_target(con: Connection) -> None:
+    r"""OPTIONS(target_error = '10%') and \target 10% set the same target."""
     called = con.query(COUNT, target_error="10%", confidence=0.9)
     clause = "WITH DIFFERENTIAL_PRIVACY OPTIONS(target_error = '10%', confidence = 0.9)"
     sql = COUNT.replace("SELECT", f"SELECT {clause}")
@@ -267,14 +267,14 @@ def test_the_clause_and_the_shell_say_it_too(con: Connection) -> None:
     assert "±5% of each value in 90% of answers is not met: n is " in reply.text
 
 
-def test_what_is_public_is_exact(con: Connection) -> None:
+def test_public_tables_need_no_step(con: Connection) -> None:
     """No step is charged for it."""
     assert con.query("SELECT COUNT(*) FROM wards", target_error="1%").rows == ((2,),)
 
 
 @pytest.mark.parametrize("percent", ["50%", "1%"])
-def test_a_group_of_nobody_that_is_known_exactly_asks_for_nothing(percent: str) -> None:
-    """At a loss at which a count has no noise to speak of, a zero is as near as it can be: others go on."""
+def test_an_exact_zero_needs_no_further_step(percent: str) -> None:
+    """At a large loss a count of zero is exact, and only other groups need further steps."""
     with opened(epsilon=10**6, most=None) as connection:
         result = connection.query(f"{NOBODY} UNION ALL SELECT SUM(cost) FROM visits", target_error=percent)
         assert result.receipt.notices == ()

@@ -16,13 +16,13 @@ import clinic
 import pytest
 from api.test_answers import (  # noqa: F401  (tests, which run here with the `con` of this module)
     test_a_column_in_the_place_of_an_end_is_refused,
-    test_columns_of_intervals_follow_from_the_query_alone,
-    test_counts_alone_are_displayed_from_zero_on,
+    test_a_list_of_public_keys_is_free,
     test_errors_teach,
-    test_frames_have_intervals_beside_the_values,
+    test_frames_have_interval_columns_after_noisy_columns,
+    test_interval_columns_depend_on_the_query_only,
     test_max_groups_of_a_query,
+    test_only_counts_are_displayed_as_at_least_zero,
     test_post_processing_is_free_and_right,
-    test_public_keys_alone_cost_nothing,
     test_result_has_intervals_scales_and_a_receipt,
     test_the_budget_ends,
     test_the_cap_of_a_query,
@@ -31,8 +31,8 @@ from api.test_answers import (  # noqa: F401  (tests, which run here with the `c
 )
 from api.test_forecast import (  # noqa: F401
     test_a_forecast_costs_nothing,
-    test_a_plan_costs_what_it_said,
-    test_what_would_be_refused_is_refused,
+    test_a_forecast_refuses_invalid_queries,
+    test_queries_cost_their_forecast,
 )
 from api.test_pep249 import (  # noqa: F401
     test_a_loss_must_be_a_positive_number,
@@ -118,7 +118,9 @@ def con(folder: Path, tmp_path: Path) -> Iterator[RemoteConnection]:
         yield found
 
 
-def test_it_is_the_same_as_in_this_process(con: RemoteConnection, folder: Path, tmp_path: Path) -> None:
+def test_remote_answers_equal_those_in_this_process(
+    con: RemoteConnection, folder: Path, tmp_path: Path
+) -> None:
     """Explanations, receipts, descriptions and prices are equal to those of a connection that has the data."""
     sql = "SELECT plan, SUM(cost) AS s FROM visits WHERE day >= ? GROUP BY plan"
     policy = {**clinic.POLICY, "database": "clinic"}
@@ -168,7 +170,7 @@ def test_regressions_are_the_same_as_in_this_process(
         assert ours.intervals == found.intervals
 
 
-def test_a_value_of_every_type_arrives_as_it_is(con: RemoteConnection) -> None:
+def test_values_of_every_type_arrive_unchanged(con: RemoteConnection) -> None:
     text = (
         "SELECT beds, beds / 4.0 AS d, name, beds > 10 AS b, DATE '1969-07-20' AS day, NULL AS nothing,"
         " TIMESTAMP '1999-12-31 23:59:59.5' AS at, 1e308 * beds AS large FROM wards ORDER BY beds"
@@ -199,7 +201,7 @@ def test_aquery_and_defaults(folder: Path, tmp_path: Path) -> None:
         assert dear != both[0][0]["loss"]
 
 
-def test_a_lost_connection_is_opened_again_but_new_noise_is_not_asked_for_twice(
+def test_a_lost_connection_is_reopened_but_new_noise_is_not_repeated(
     con: RemoteConnection,
 ) -> None:
     sql = "SELECT COUNT(*) FROM visits"
@@ -269,7 +271,7 @@ def test_the_commands_take_an_address(
         "https://ho\nst",
     ],
 )
-def test_an_address_tells_no_secret_and_sends_none_unencrypted(url: str) -> None:
+def test_an_address_hides_tokens_and_requires_encryption(url: str) -> None:
     with pytest.raises(dpsql.ProgrammingError) as refused:
         dpsql.connect(url, token="dpsql_0_0")
     assert refused.value.code == "address"
@@ -281,7 +283,7 @@ def test_addresses() -> None:
     assert str(Address.parse("http://[::1]:80")) == "http://[::1]:80"
 
 
-def test_what_is_the_owner_s_is_not_the_client_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_of_owners_are_refused_for_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DPSQL_TOKEN", raising=False)
     for options in ({"policy": "hie.yaml"}, {"ledger": "x"}, {"analyst": "bob"}, {"reserve": 1}):
         with pytest.raises(dpsql.ProgrammingError):

@@ -32,8 +32,8 @@ def left(con: dpsql.Connection) -> Fraction:
     return con.budget()["visits"].remaining_epsilon
 
 
-def test_queries_spend_from_the_slice_and_the_rest_is_given_back(tmp_path: Path) -> None:
-    """Within a `with` nothing else is charged; after it the table has all that was not spent, and pays again."""
+def test_queries_spend_from_the_reservation_and_the_rest_is_returned(tmp_path: Path) -> None:
+    """Within the `with` block only the reservation is charged; its end returns the rest to the table."""
     path = tmp_path / "a.ledger"
     with session(path) as con, session(path, analyst="bob") as bob:
         with con.reserve(epsilon=0.5) as held:
@@ -63,8 +63,8 @@ def test_queries_spend_from_the_slice_and_the_rest_is_given_back(tmp_path: Path)
 
 
 @pytest.mark.parametrize("accountant", ["pure", "basic", "zcdp", "gdp"])
-def test_a_slice_holds_the_query_that_it_is_named_for(accountant: str) -> None:
-    """With its share of δ for keys that the policy does not know; two of half of it fit as well, in any accountant."""
+def test_a_reservation_fits_one_query_of_its_epsilon(accountant: str) -> None:
+    """It includes the share of δ for unknown keys; two queries of half its ε fit as well, under each accountant."""
     with session(":memory:", {"epsilon": 10, "delta": 1e-4, "accountant": accountant}) as con:
         for queries in (1, 2):
             with con.reserve(epsilon=0.5):
@@ -76,8 +76,8 @@ def test_a_slice_holds_the_query_that_it_is_named_for(accountant: str) -> None:
         bare.close()
 
 
-def test_answers_again_are_free_within_a_slice_too() -> None:
-    """What was released within a slice is answered again beside it, and the other way round."""
+def test_replays_are_free_within_a_reservation() -> None:
+    """Releases within a reservation are replayed outside it, and the other way round."""
     with session(":memory:", replay=True) as con:
         before = con.query(COUNT, epsilon=0.25).rows
         with con.reserve(epsilon=0.5) as held:
@@ -88,8 +88,8 @@ def test_answers_again_are_free_within_a_slice_too() -> None:
         assert left(con) == Fraction(1, 2)
 
 
-def test_closing_gives_back_and_a_crash_does_not(tmp_path: Path) -> None:
-    """What a session left open is taken up by the same analyst, under its number, and by nobody else."""
+def test_closing_returns_a_reservation_and_a_crash_keeps_it(tmp_path: Path) -> None:
+    """Only the same analyst can resume a reservation that a crash left open, by its number."""
     path = tmp_path / "a.ledger"
     with session(path, reserve=0.5) as con:
         con.query(COUNT, epsilon=0.25)
@@ -97,7 +97,7 @@ def test_closing_gives_back_and_a_crash_does_not(tmp_path: Path) -> None:
         assert left(con) == Fraction(3, 4)
         number = con.reserve(epsilon=0.5).number
         con.engine.ledger.close()  # as a process that is killed
-        con._reservation = None
+        con._engine._reservation = None
     with (
         session(path, analyst="bob") as bob,
         pytest.raises(ProgrammingError, match=r"'bob' holds no open reservation"),
@@ -112,8 +112,8 @@ def test_closing_gives_back_and_a_crash_does_not(tmp_path: Path) -> None:
             con.resume(number)
 
 
-def test_a_slice_that_was_given_back_elsewhere_buys_nothing(tmp_path: Path) -> None:
-    """The session is told, and its queries are not charged to the table instead until it ends the slice itself."""
+def test_a_returned_reservation_pays_nothing(tmp_path: Path) -> None:
+    """Queries are refused, and are not charged to the table, until the session closes the reservation."""
     path = tmp_path / "a.ledger"
     with session(path) as con, session(path) as other:
         held = con.reserve(epsilon=0.5)
@@ -137,8 +137,8 @@ def test_a_slice_that_was_given_back_elsewhere_buys_nothing(tmp_path: Path) -> N
         ({"epsilon": 0.5, "tables": []}, ProgrammingError),
     ],
 )
-def test_what_cannot_be_reserved(options: dict[str, Any], error: type[Exception]) -> None:
-    """It is refused with nothing reserved, and the session goes on."""
+def test_an_invalid_reservation_is_refused(options: dict[str, Any], error: type[Exception]) -> None:
+    """Nothing is reserved, and the session stays usable."""
     with session(":memory:") as con:
         with pytest.raises(error):
             con.reserve(**options)
@@ -147,8 +147,8 @@ def test_what_cannot_be_reserved(options: dict[str, Any], error: type[Exception]
             con.query(COUNT, epsilon=1)
 
 
-def test_the_cap_of_a_query_holds_within_a_slice() -> None:
-    """A slice may be larger than any one query."""
+def test_the_cap_of_a_query_holds_within_a_reservation() -> None:
+    """A reservation may be larger than the cap of one query."""
     with session(":memory:", {"epsilon": 10}) as con, con.reserve(epsilon=4):
         with pytest.raises(QueryRejected, match="above the policy's cap"):
             con.query(COUNT, epsilon=3)

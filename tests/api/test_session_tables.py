@@ -32,8 +32,8 @@ def asked() -> Iterator[Connection]:
         yield con
 
 
-def test_create_is_the_method(asked: Connection) -> None:
-    """The same plan: the method's table is the stored one, free, and the ledger says what the user wrote."""
+def test_create_equals_the_method(asked: Connection) -> None:
+    """The method replays the table of the statement free, and the ledger has the statement's text."""
     entries = asked.engine.ledger.list_entries()
     made = asked.synthetic(
         "SELECT plan, ward FROM visits WHERE cost < 50", epsilon=2, workload=[("plan",), ("ward",)]
@@ -47,8 +47,8 @@ def test_create_is_the_method(asked: Connection) -> None:
     assert asked.engine.ledger.list_entries() == entries
 
 
-def test_it_is_charged_once_and_forgotten_by_name() -> None:
-    """Made again it is the same table, free; a name is taken until it is dropped, and another loss is another table."""
+def test_a_session_table_is_charged_once_and_dropped_by_name() -> None:
+    """The same statement gives the same table free; a name is in use until DROP; another loss makes another table."""
     with connected() as con:
         first = con.query(SYNTHETIC)
         assert (first.columns, len(first), len(first.receipt.entries)) == (("table", "rows"), 1, 1)
@@ -67,7 +67,7 @@ def test_it_is_charged_once_and_forgotten_by_name() -> None:
         assert con.query("CREATE SYNTHETIC TABLE s AS SELECT plan FROM visits", epsilon=1).receipt.entries
 
 
-def test_a_select_over_invented_rows_is_free_and_says_so(asked: Connection) -> None:
+def test_a_select_over_synthetic_rows_is_free_with_a_notice(asked: Connection) -> None:
     """It is any SQL, also over several tables, with parameters and common table expressions of the same name."""
     before = spent(asked)
     found = asked.query(
@@ -177,8 +177,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("sql", REFUSED)
-def test_what_is_not_answered_is_refused(asked: Connection, sql: str) -> None:
-    """What mixes both kinds of tables, and what cannot be estimated from randomised rows."""
+def test_mixed_tables_and_unestimable_selects_are_refused(asked: Connection, sql: str) -> None:
+    """A SELECT over both kinds of tables is refused, and so is one that cannot be estimated from randomized rows."""
     before = len(asked.engine.ledger.list_entries())
     with pytest.raises(dpsql.QueryRejected) as caught:
         asked.query(sql, [1] if "?" in sql else ())
@@ -186,7 +186,7 @@ def test_what_is_not_answered_is_refused(asked: Connection, sql: str) -> None:
     assert len(asked.engine.ledger.list_entries()) == before
 
 
-def test_explain_says_the_price(asked: Connection) -> None:
+def test_explain_create_shows_the_price_and_makes_no_table(asked: Connection) -> None:
     """EXPLAIN CREATE charges nothing, as a statement and as a method, and makes no table."""
     before = len(asked.engine.ledger.list_entries())
     sql = "CREATE LOCAL TABLE x AS SELECT RANDOMIZE(plan) FROM visits WITH (epsilon = 3)"
@@ -200,7 +200,7 @@ def test_explain_says_the_price(asked: Connection) -> None:
 def test_tables_are_listed_and_offered(asked: Connection) -> None:
     """Beside those of the policy, marked as what they are."""
     described = {table.name: table.kind for table in asked.describe().tables}
-    assert described == {"visits": "", "s": "synthetic", "r": "randomised"}
+    assert described == {"visits": "", "s": "synthetic", "r": "randomized"}
     assert asked.list_session_tables()["r"] == ("plan", "w", "urgent")
 
 

@@ -141,7 +141,7 @@ def _close(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("case", ANSWERED)
-def test_all_releases_together_cost_what_was_asked_for(con: dpsql.Connection, case: str) -> None:
+def test_releases_of_a_statement_share_its_loss(con: dpsql.Connection, case: str) -> None:
     """No table is charged more than one release at that loss would be, and nearly all of it is used.
 
     What a share of ε costs under gdp is somewhat less than that share of the cost, where noise is pure or a clamp is chosen.
@@ -156,7 +156,7 @@ def test_all_releases_together_cost_what_was_asked_for(con: dpsql.Connection, ca
     assert most > (0.995 if con.engine.get_account("visits").accountant.name == "gdp" else 0.999)
 
 
-def test_what_is_asked_twice_is_answered_and_charged_once(con: dpsql.Connection) -> None:
+def test_a_subquery_read_twice_is_charged_once(con: dpsql.Connection) -> None:
     """A common table expression that is read twice is one release: both sides hold the same noise."""
     sql = """
         WITH t AS (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan)
@@ -173,7 +173,7 @@ def test_releases_that_differ_have_noise_of_their_own(con: dpsql.Connection) -> 
     assert len(prepared.releases) == 3
 
 
-def test_each_table_is_charged_for_what_reads_it(con: dpsql.Connection) -> None:
+def test_each_read_table_is_charged_in_one_transaction(con: dpsql.Connection) -> None:
     """A statement over two tables charges both, in one transaction, and neither if one cannot pay."""
     con.query(ANSWERED["of two tables"], epsilon=1)
     entries = con.engine.ledger.list_entries()
@@ -219,8 +219,8 @@ def test_explain_shows_each_release(con: dpsql.Connection) -> None:
         "SELECT patient, COUNT(*) FROM visits UNION ALL SELECT patient, 1 FROM visits",
     ],
 )
-def test_what_could_repeat_rows_or_show_them_is_refused(con: dpsql.Connection, sql: str) -> None:
-    """Released rows join on all their keys, a value has one row, and private rows are never put out."""
+def test_joins_that_repeat_or_show_private_rows_are_refused(con: dpsql.Connection, sql: str) -> None:
+    """Released rows join on all their keys, a scalar has one row, and private rows are never returned."""
     with pytest.raises(QueryRejected) as caught:
         con.query(sql, epsilon=1)
     assert caught.value.position is not None

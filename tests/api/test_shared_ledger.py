@@ -72,10 +72,10 @@ def test_threads_spend_exactly_the_budget(data: Path, ledger: dpsql.SharedLedger
         con.engine.ledger.verify()
 
 
-def test_what_waits_is_committed_together(
+def test_waiting_charges_are_committed_together(
     data: Path, ledger: dpsql.SharedLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Charges that wait while the first is committed are the next group."""
+    """Charges that wait during a commit form the next group."""
     groups: list[int] = []
     commit = EntryWriter._commit_group
 
@@ -100,8 +100,8 @@ def test_what_waits_is_committed_together(
     assert spent(connections[0]) == FITTING
 
 
-def test_a_connection_leaves_it_open(data: Path, ledger: dpsql.SharedLedger) -> None:
-    """Who closes a connection closes the ledger for nobody else; who closes the ledger closes it for all."""
+def test_closing_a_connection_keeps_the_shared_ledger_open(data: Path, ledger: dpsql.SharedLedger) -> None:
+    """Closing a connection leaves the ledger open; closing the ledger closes it for all connections."""
     first, second = connect(data, ledger), connect(data, ledger)
     first.close()
     assert len(second.query(COUNT)) == 1
@@ -113,8 +113,8 @@ def test_a_connection_leaves_it_open(data: Path, ledger: dpsql.SharedLedger) -> 
         connect(data, ledger)
 
 
-def test_each_analyst_has_a_budget_of_its_own(data: Path, ledger: dpsql.SharedLedger) -> None:
-    """Each is charged, and shown, the table's account and its own."""
+def test_analysts_of_a_shared_ledger_have_separate_budgets(data: Path, ledger: dpsql.SharedLedger) -> None:
+    """Each analyst is charged to the table's account and to its own, and sees both."""
     ana, bob = connect(data, ledger, "ana"), connect(data, ledger, "bob")
     bob.query(COUNT)
     ana.query(COUNT)
@@ -125,7 +125,7 @@ def test_each_analyst_has_a_budget_of_its_own(data: Path, ledger: dpsql.SharedLe
     assert spent(ana) == spent(bob) == 2
 
 
-def test_an_analyst_whose_budget_is_not_there_is_refused(data: Path, tmp_path: Path) -> None:
+def test_an_analyst_without_an_opened_budget_is_refused(data: Path, tmp_path: Path) -> None:
     """A policy that gives each analyst a budget needs their names when the ledger is opened."""
     policy = {name: value for name, value in POLICY.items() if name != "analysts"} | {
         "per_analyst": {"epsilon": 1}
@@ -156,7 +156,7 @@ def test_another_database_is_refused(data: Path, ledger: dpsql.SharedLedger) -> 
 
 
 @pytest.mark.parametrize("option", [{"anchor": "a.anchor"}, {"ledger_key": b"x" * 32}], ids=str)
-def test_what_the_ledger_is_opened_with_is_not_said_again(
+def test_anchor_and_key_with_a_shared_ledger_are_refused(
     data: Path, ledger: dpsql.SharedLedger, option: dict[str, Any]
 ) -> None:
     """An anchor or a key of a connection would have no effect."""
@@ -165,8 +165,8 @@ def test_what_the_ledger_is_opened_with_is_not_said_again(
     assert refused.value.code == "shared_ledger"
 
 
-def test_it_is_anchored_and_keyed(data: Path, tmp_path: Path) -> None:
-    """It takes what `connect` takes, and is the same ledger for who opens it alone."""
+def test_a_shared_ledger_takes_anchor_and_key(data: Path, tmp_path: Path) -> None:
+    """It has the arguments of `connect`, and its file can be opened without sharing."""
     with dpsql.SharedLedger(
         tmp_path / "c.ledger", policy=POLICY, anchor=tmp_path / "c.anchor", ledger_key=b"k" * 32
     ) as ledger:

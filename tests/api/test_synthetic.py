@@ -68,7 +68,7 @@ def test_rows_are_those_of_the_policy_and_near_the_private_ones(method: str) -> 
         assert "mean distance of 3 marginals" in str(made)
 
 
-def test_it_is_asked_for_free() -> None:
+def test_queries_on_a_synthetic_table_are_free() -> None:
     """Queries on the table are exact for its rows, and charge nothing."""
     with connected() as con:
         made = con.synthetic("SELECT plan, urgent FROM visits", epsilon=1)
@@ -84,7 +84,7 @@ def test_it_is_asked_for_free() -> None:
 
 @pytest.mark.parametrize("accountant", ["pure", "zcdp", "gdp", "basic"])
 @pytest.mark.parametrize("method", ["mwem", "mst", "blr"])
-def test_it_costs_what_a_query_does_and_is_answered_again(accountant: str, method: str) -> None:
+def test_a_synthetic_table_costs_one_query_and_is_replayed(accountant: str, method: str) -> None:
     """One charge, at most that of a count at the same ε; the same table again is free, another loss is another table."""
     budget = {"epsilon": 20, "delta": 0 if accountant == "pure" else 1e-6, "accountant": accountant}
     with connected(budget=budget) as con:
@@ -158,7 +158,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("sql", REFUSED)
 @pytest.mark.parametrize("kind", ["synthetic", "stream"])
-def test_what_cannot_be_made_is_refused_before_the_charge(sql: str, kind: str) -> None:
+def test_invalid_synthetic_tables_are_refused_before_the_charge(sql: str, kind: str) -> None:
     with connected(rows=4) as con:
         with pytest.raises(dpsql.QueryRejected) as caught:
             getattr(con, kind)(sql, epsilon=1)
@@ -258,10 +258,10 @@ def test_columns_of_any_number_of_combinations_have_a_tree() -> None:
     ],
     ids=["mwem", "blr", "rounds", "workload", "pair", "columns"],
 )
-def test_what_a_tree_cannot_hold_is_refused_before_the_charge(
+def test_too_large_domains_are_refused_before_the_charge(
     asked: str, options: dict[str, Any], code: str
 ) -> None:
-    """Combinations that are too many for a method, a table or all tables, or columns; the way out is named."""
+    """Too many combinations or columns are refused, with a hint."""
     with wide() as con:
         with pytest.raises(dpsql.QueryRejected) as caught:
             con.synthetic(asked, epsilon=1, **options)
@@ -272,7 +272,7 @@ def test_what_a_tree_cannot_hold_is_refused_before_the_charge(
             con.stream(asked, epsilon=1)
 
 
-def test_a_budget_is_a_budget() -> None:
+def test_a_synthetic_table_needs_remaining_budget() -> None:
     """Caps and budgets hold as for queries, before anything is read."""
     with connected(rows=40, budget={"epsilon": 1, "delta": 0, "accountant": "pure"}, max_epsilon=0.75) as con:
         with pytest.raises(dpsql.Error):

@@ -88,8 +88,8 @@ def test_the_least_loss_is_found(con: dpsql.Connection, name: str, confidence: f
 
 
 @pytest.mark.parametrize("name", REACHABLE)
-def test_it_is_charged_as_that_loss(con: dpsql.Connection, name: str) -> None:
-    """What the ledger is charged is the price of the ε that EXPLAIN tells, and the receipt has it with the target."""
+def test_a_target_is_charged_as_its_loss(con: dpsql.Connection, name: str) -> None:
+    """The charge is that of the ε which EXPLAIN shows, and the receipt has it with the target."""
     sql, error = REACHABLE[name]
     told = con.explain(sql, target_error=error)
     epsilon = told.prepared.terms.epsilon
@@ -120,8 +120,8 @@ def test_explain_prints_the_price_first(con: dpsql.Connection) -> None:
 
 
 @pytest.mark.parametrize("name", UNFORESEEN)
-def test_what_cannot_be_foreseen_is_refused(con: dpsql.Connection, name: str) -> None:
-    """Where the data decides the error, or no value has one, there is no loss to be found and no charge."""
+def test_targets_of_data_dependent_errors_are_refused(con: dpsql.Connection, name: str) -> None:
+    """If the error depends on the data, or no value has noise, the target is refused without a charge."""
     for ask in (con.explain, con.query):
         with pytest.raises(dpsql.QueryRejected) as caught:
             ask(UNFORESEEN[name], target_error=1e6)
@@ -135,8 +135,8 @@ def bought(error: dpsql.Error) -> str:
     return re.split("gives ±|enough for ±", f"{error.message} {error.hint}")[1].split()[0]
 
 
-def test_the_cap_is_obeyed_and_says_what_it_buys(con: dpsql.Connection) -> None:
-    """More than a query may ask for is refused, with the error that the cap buys, which is then answered at it."""
+def test_a_target_above_the_cap_names_the_reachable_error(con: dpsql.Connection) -> None:
+    """The refusal names the error that is reachable at the cap, and a query for that error is answered."""
     sql = "SELECT SUM(cost) AS total FROM visits"
     with pytest.raises(
         dpsql.QueryRejected, match=r"the policy's cap for one query \(ε 2\), .* for total"
@@ -148,8 +148,8 @@ def test_the_cap_is_obeyed_and_says_what_it_buys(con: dpsql.Connection) -> None:
     assert Fraction(19, 10) < terms.epsilon <= 2
 
 
-def test_the_cap_itself_may_be_what_is_found() -> None:
-    """A cap between two losses of the grid is asked for where only it is enough."""
+def test_the_cap_itself_can_be_the_loss() -> None:
+    """A cap between two losses of the grid is used if only the cap meets the target."""
     cap = Fraction(10_005, 10_000)
     with dpsql.connect(database(), policy=POLICY | {"max_epsilon": float(cap)}, ledger=":memory:") as con:
         sql = "SELECT SUM(cost) FROM visits"
@@ -166,8 +166,8 @@ def test_without_a_cap_the_whole_budget_is_the_most() -> None:
         assert caught.value.code == "target_error"
 
 
-def test_what_is_left_of_a_budget_says_what_it_buys() -> None:
-    """Where the rest of a budget is too little, the refusal says which error it still buys: that is answered."""
+def test_a_target_above_the_budget_names_the_reachable_error() -> None:
+    """The refusal names the error that the remaining budget can meet, and a query for that error is answered."""
     policy = POLICY | {"budget": {"epsilon": 1, "accountant": "pure"}}
     with dpsql.connect(database(), policy=policy, ledger=":memory:") as con:
         con.query(COUNT, epsilon="0.75")
@@ -192,10 +192,10 @@ def test_what_is_left_of_a_budget_says_what_it_buys() -> None:
         ("target_error = 50, confidence = 0.9", {"confidence": 0.95}),
     ],
 )
-def test_a_loss_beside_an_accuracy_is_refused(
+def test_a_loss_and_a_target_are_refused_together(
     con: dpsql.Connection, clause: str, call: dict[str, Any]
 ) -> None:
-    """Each decides the other, wherever the two are said; so do two accuracies."""
+    """A loss and a target, or two targets, are refused in calls and clauses alike."""
     sql = COUNT.replace("SELECT", f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS({clause})")
     with pytest.raises(dpsql.QueryRejected) as caught:
         con.query(sql, **call)
@@ -203,15 +203,15 @@ def test_a_loss_beside_an_accuracy_is_refused(
     assert con.budget()["visits"].queries == 0
 
 
-def test_the_clause_says_it_as_a_call_does(con: dpsql.Connection) -> None:
-    """OPTIONS(target_error = …) leads to the same terms, whatever loss the connection was told."""
+def test_the_clause_sets_a_target_as_a_call_does(con: dpsql.Connection) -> None:
+    """OPTIONS(target_error = …) gives the same terms, whatever the connection's default loss."""
     sql = COUNT.replace(
         "SELECT", "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(target_error = 50, confidence = 0.9)"
     )
     called = con.explain(COUNT, target_error=50, confidence=0.9).prepared.terms
     assert con.explain(sql).prepared.terms == called
     assert con.explain(sql, confidence="0.9").prepared.terms == called
-    con._epsilon = Fraction(1)
+    con._queries.defaults = replace(con._queries.defaults, epsilon=Fraction(1))
     assert con.explain(sql).prepared.terms == called
     assert con.explain(COUNT, target_error=50, confidence=0.9).prepared.terms == called
     assert con.cursor().execute(sql).result.receipt.target == con.execute(sql).result.receipt.target
@@ -239,7 +239,7 @@ def test_the_loss_does_not_depend_on_the_data(con: dpsql.Connection) -> None:
             assert other.explain(sql, target_error=error).lines == con.explain(sql, target_error=error).lines
 
 
-def test_what_is_public_needs_no_loss(con: dpsql.Connection) -> None:
+def test_public_tables_meet_any_target_free(con: dpsql.Connection) -> None:
     """A query on public tables alone is exact: any accuracy is kept, and nothing is charged."""
     result = con.query("SELECT COUNT(*) FROM wards", target_error=1e-9)
     assert result.rows == ((2,),)
@@ -261,8 +261,10 @@ def test_few_losses_are_tried(con: dpsql.Connection, name: str, monkeypatch: pyt
 
 
 @given(st.sets(st.integers(0, 2000)), st.integers(0, 2000), st.integers(0, 2000), st.integers(-5, 3000))
-def test_the_search_ends_where_it_turns(met: set[int], turn: int, top: int, near: int) -> None:
-    """Whatever meets the target, what is found does and the one before it does not; and few are tried."""
+def test_the_search_ends_at_the_smallest_loss_of_the_grid(
+    met: set[int], turn: int, top: int, near: int
+) -> None:
+    """The loss that is found meets the target, and the next smaller one does not; few losses are tried."""
     tried = []
 
     def meets(at: int) -> bool:

@@ -65,8 +65,8 @@ def test_the_interval_is_that_of_the_value(con: dpsql.Connection, sql: str) -> N
 
 
 @pytest.mark.parametrize("sql", DERIVED.values(), ids=DERIVED)
-def test_the_interval_of_what_is_derived_is_about_the_value(con: dpsql.Connection, sql: str) -> None:
-    """Each cell that is computed of one released row has an interval around its value, and no scale.
+def test_derived_values_have_intervals_around_them(con: dpsql.Connection, sql: str) -> None:
+    """A cell computed from one released row has an interval around its value, and no scale.
 
     At ε = 0.5 noise made the variance of a group so negative, in one of a thousand runs, that the deviation was surely 0.
     """
@@ -82,7 +82,7 @@ def test_the_interval_of_what_is_derived_is_about_the_value(con: dpsql.Connectio
 
 
 @pytest.mark.parametrize("sql", UNTRACED.values(), ids=UNTRACED)
-def test_what_has_no_single_origin_has_no_interval(con: dpsql.Connection, sql: str) -> None:
+def test_values_of_several_origins_have_no_interval(con: dpsql.Connection, sql: str) -> None:
     """Neither interval nor scale, rather than ones that are too narrow."""
     result = con.query(sql, epsilon=0.5)
     assert set(sum(result.scales, ())) == {None}

@@ -6,6 +6,7 @@ So no average knows more than the budget buys.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -165,7 +166,7 @@ def test_totals_with_and_without_one_person_are_two_answers(budget: dict[str, An
 def test_no_face_answers_without_a_charge(rows: list[Row]) -> None:
     """A cursor, a result, a prepared plan, the shell: each new answer of each face is an entry of the ledger."""
     connection = world(*rows)
-    connection._replay = False
+    connection._queries.defaults = replace(connection._queries.defaults, replay=False)
     connection.query(COUNT, epsilon=1)
     connection.execute(COUNT, epsilon=1).fetchall()
     cursor = connection.cursor()

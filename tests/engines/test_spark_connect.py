@@ -17,6 +17,7 @@ from dpsql.errors import OperationalError
 _SCRIPT = """
 import sys
 import dpsql
+from dpsql.engine.replays import plan_and_match
 from pyspark.sql import SparkSession
 
 settings = {
@@ -45,11 +46,11 @@ for database in (session, "sc://localhost:15002"):
     with dpsql.connect(database, policy=policy, ledger=":memory:", epsilon=10**15) as con:
         sql = "SELECT kind, COUNT(*) AS c, SUM(cost) AS s FROM visits WHERE kind IS NOT NULL GROUP BY kind"
         assert {kind: (count, total) for kind, count, total in con.query(sql).rows} == sums
-        prepared = con.engine.prepare(con._asked("SELECT kind, COUNT(*) FROM visits GROUP BY kind", (), epsilon=1)).only
-        assert prepared.plan.clamps
+        query = con._queries.build("SELECT kind, COUNT(*) FROM visits GROUP BY kind", (), {"epsilon": 1})
+        assert plan_and_match(con.engine, query).single_release.plan.clamps
         near = con.query("SELECT kind, COUNT(*) FROM visits GROUP BY kind", epsilon=10**6)
         assert all(abs(count - 1000) < 50 for kind, count in near.rows if kind is not None)
-        assert con.engine.backend.origin("visits") is not None
+        assert con.engine.backend.find_origin("visits") is not None
 assert session.sql("SELECT COUNT(*) FROM visits").collect()[0][0] == 3000
 assert not [row for row in session.sql("SHOW VIEWS").collect()]
 print("answered", flush=True)

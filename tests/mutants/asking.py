@@ -27,7 +27,7 @@ FAULTS = (
         "self.cap is not None",
         "self.cap is None",
         "who asks for an accuracy gets what no query may lose",
-        "tests/api/test_target.py::test_the_cap_is_obeyed_and_says_what_it_buys[zcdp]",
+        "tests/api/test_target.py::test_a_target_above_the_cap_names_the_reachable_error[zcdp]",
     ),
     Fault(
         "target-of-the-first-value",
@@ -51,7 +51,7 @@ FAULTS = (
         "high - low > 1",
         "high - low > 2",
         "more is charged than the accuracy that was asked for takes",
-        "tests/api/test_target.py::test_the_search_ends_where_it_turns",
+        "tests/api/test_target.py::test_the_search_ends_at_the_smallest_loss_of_the_grid",
     ),
     Fault(
         "released-values-beside-unseen",
@@ -59,7 +59,7 @@ FAULTS = (
         "list_releases(part.outer)",
         "False",
         "a value from a subquery has an error that nobody asked about",
-        "tests/api/test_target.py::test_what_cannot_be_foreseen_is_refused[zcdp-a value beside]",
+        "tests/api/test_target.py::test_targets_of_data_dependent_errors_are_refused[zcdp-a value beside]",
     ),
     Fault(
         "loss-and-accuracy-at-once",
@@ -67,7 +67,7 @@ FAULTS = (
         "epsilon is not None",
         "epsilon is None and error < 0",
         "of two prices one is guessed",
-        "tests/api/test_target.py::test_a_loss_beside_an_accuracy_is_refused[zcdp-epsilon = 1, target_error = 50-call2]",
+        "tests/api/test_target.py::test_a_loss_and_a_target_are_refused_together[zcdp-epsilon = 1, target_error = 50-call2]",
     ),
     Fault(
         "search-past-the-most",
@@ -94,7 +94,7 @@ FAULTS = (
         return [] if any(cell.is_within_target(self.share) for cell in cells) else list(cells)
         """,
         "only one value of an answer keeps to its error",
-        "tests/api/test_relative.py::test_it_is_met[pure-20%-0.2-two releases]",
+        "tests/api/test_relative.py::test_half_widths_meet_the_relative_target[pure-20%-0.2-two releases]",
     ),
     Fault(
         "what-is-out-of-reach-bought",
@@ -102,7 +102,7 @@ FAULTS = (
         "return not self.is_exact_zero and Fraction(least) > share * (abs(self.value) + self.half_width)",
         "return Fraction(least) < 0",
         "an error that nothing buys is paid for with all there is",
-        "tests/api/test_relative.py::test_what_is_out_of_reach_is_not_bought[pure]",
+        "tests/api/test_relative.py::test_an_unreachable_target_ends_the_search[pure]",
     ),
     Fault(
         "relative-steps-of-chosen-groups",
@@ -110,7 +110,7 @@ FAULTS = (
         "analysis.domains is None or analysis.selects_keys",
         "False",
         "a first step that shows no groups counts as accurate",
-        "tests/api/test_relative.py::test_what_one_loss_tells_little_of_at_another_is_refused[pure-chosen groups]",
+        "tests/api/test_relative.py::test_relative_targets_of_noisy_selections_are_refused[pure-chosen groups]",
     ),
     Fault(
         "relative-steps-of-hidden-values",
@@ -132,7 +132,7 @@ FAULTS = (
                 return all(map(_is_unfiltered_relation, list_inputs(relation)))
         """,
         "noise hides values from a search, which then counts as met",
-        "tests/api/test_relative.py::test_what_one_loss_tells_little_of_at_another_is_refused[pure-a condition above]",
+        "tests/api/test_relative.py::test_relative_targets_of_noisy_selections_are_refused[pure-a condition above]",
     ),
     Fault(
         "earlier-steps-unbilled",
@@ -160,7 +160,7 @@ FAULTS = (
         )
         """,
         "a receipt tells of the last charge alone",
-        "tests/api/test_relative.py::test_it_is_met[pure-20%-0.2-a count]",
+        "tests/api/test_relative.py::test_half_widths_meet_the_relative_target[pure-20%-0.2-a count]",
     ),
     Fault(
         "relative-plans-priced",

@@ -512,7 +512,7 @@ verify_plan(plan)""",
         '("chosen", "beyond")',
         '("chosen",)',
         "a genuine receipt is refused where another point was chosen than was expected",
-        "tests/interfaces/cli/test_ledger.py::test_what_was_learnt_after_the_charge_is_in_the_receipt_alone",
+        "tests/interfaces/cli/test_ledger.py::test_bounds_released_after_the_charge_are_in_the_receipt_only",
     ),
     Fault(
         "totals-of-all-intervals",

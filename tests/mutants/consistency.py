@@ -95,7 +95,7 @@ FAULTS = (
         "adjusted and item.type is Type.INTEGER and item in plan.analysis.release.aggregations",
         "False",
         "the number that is shown lies beside the middle of its interval, and plus or minus the half-width misses the truth",
-        f"{_SEEN}::test_the_shown_number_is_amid_its_interval[zcdp]",
+        f"{_SEEN}::test_the_displayed_number_is_the_middle_of_its_interval[zcdp]",
     ),
     Fault(
         "discrete-noise-taken-for-normal",
@@ -129,7 +129,7 @@ FAULTS = (
         "not _has_contradiction(agreement, columns, adjusted)",
         "True",
         "a total without bias is pulled to parts that leave rows out",
-        f"{_SEEN}::test_what_contradicts_stays",
+        f"{_SEEN}::test_totals_over_different_rows_are_not_adjusted",
     ),
     Fault(
         "whole-numbers-one-by-one",
@@ -157,6 +157,6 @@ FAULTS = (
         new, values = [], released.known_values
         """,
         "adjusted cells are stored as released ones, and adjusted again",
-        f"{_SEEN}::test_asked_again_it_is_the_same[zcdp]",
+        f"{_SEEN}::test_stored_releases_are_adjusted_in_the_same_way[zcdp]",
     ),
 )

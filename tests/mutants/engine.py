@@ -161,7 +161,7 @@ FAULTS = (
         "self.releases",
         "self.releases[:1]",
         "of several releases of a statement one is paid for",
-        "tests/api/test_several_releases.py::test_all_releases_together_cost_what_was_asked_for",
+        "tests/api/test_several_releases.py::test_releases_of_a_statement_share_its_loss",
     ),
     Fault(
         "only-the-first-table-charged",
@@ -177,7 +177,7 @@ FAULTS = (
         "_compute_weight_share(weight, totals[table])",
         "Fraction(1)",
         "a statement with two releases loses twice what was asked for",
-        "tests/api/test_several_releases.py::test_all_releases_together_cost_what_was_asked_for",
+        "tests/api/test_several_releases.py::test_releases_of_a_statement_share_its_loss",
     ),
     Fault(
         "delta-all-at-once",
@@ -518,7 +518,7 @@ FAULTS = (
         "require_budget(planned)",
         "",
         "some tables are charged and published, and then the budget is short",
-        "tests/interfaces/publish/test_publish.py::test_what_cannot_be_published_is_said_before_the_first_charge[change0-budget_exhausted-does not fit into the budget of visits]",
+        "tests/interfaces/publish/test_publish.py::test_an_invalid_publication_is_refused_before_any_charge[change0-budget_exhausted-does not fit into the budget of visits]",
     ),
     Fault(
         "publish-with-new-noise",

@@ -131,7 +131,7 @@ FAULTS = (
         "not repeatable",
         "False",
         "a query for new noise whose connection is lost is sent again, and charged again",
-        "tests/api/test_remote.py::test_a_lost_connection_is_opened_again_but_new_noise_is_not_asked_for_twice",
+        "tests/api/test_remote.py::test_a_lost_connection_is_reopened_but_new_noise_is_not_repeated",
     ),
     Fault(
         "token-in-the-clear",
@@ -139,7 +139,7 @@ FAULTS = (
         "not encrypted and (not _is_local(host))",
         "not encrypted and _is_local(host)",
         "a token goes to another machine unencrypted",
-        "tests/api/test_remote.py::test_an_address_tells_no_secret_and_sends_none_unencrypted",
+        "tests/api/test_remote.py::test_an_address_hides_tokens_and_requires_encryption",
     ),
     Fault(
         "passwords-without-limit",

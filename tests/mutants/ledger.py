@@ -18,7 +18,7 @@ FAULTS = (
         "met is not None and not wanted",
         "met is None and wanted is None",
         "a slip in the ledger's path is a second budget for the same data",
-        "tests/interfaces/cli/test_commands.py::test_a_mistyped_ledger_is_not_begun",
+        "tests/interfaces/cli/test_commands.py::test_a_second_ledger_needs_new_ledger",
     ),
     Fault(
         "steep-prices-not-asked",
@@ -26,7 +26,7 @@ FAULTS = (
         "price.epsilon > most",
         "price.epsilon > most + 10**6",
         "what costs more than the threshold is charged without a question",
-        "tests/interfaces/shell/test_prompt.py::test_a_steep_price_is_asked_first",
+        "tests/interfaces/shell/test_prompt.py::test_a_price_above_the_threshold_needs_confirmation",
     ),
     Fault(
         "amended-below-what-is-spent",
@@ -450,7 +450,7 @@ FAULTS = (
         "[entry.id for entry in reader.list_charge_entries(charge.id)] != [entry.id for entry in charge.entries]",
         "not entries",
         "a receipt leaves out what another table was charged",
-        "tests/interfaces/cli/test_ledger.py::test_a_receipt_that_says_otherwise_is_refused",
+        "tests/interfaces/cli/test_ledger.py::test_a_receipt_that_differs_from_the_ledger_is_refused",
     ),
     Fault(
         "receipt-of-another-query",
@@ -458,7 +458,7 @@ FAULTS = (
         '_require_equal(entry.id, "query", data["query"], entry.query)',
         "pass",
         "the charge for one query vouches for another",
-        "tests/interfaces/cli/test_ledger.py::test_a_receipt_that_says_otherwise_is_refused",
+        "tests/interfaces/cli/test_ledger.py::test_a_receipt_that_differs_from_the_ledger_is_refused",
     ),
     Fault(
         "row-not-locked",
@@ -522,6 +522,6 @@ FAULTS = (
         "escape(escape_unprintable(cell))",
         "escape_unprintable(cell)",
         "what an analyst writes into a query is markup in the owner's report",
-        "tests/interfaces/report/test_report.py::test_a_page_holds_them_and_loads_nothing",
+        "tests/interfaces/report/test_report.py::test_a_page_escapes_texts_and_loads_nothing",
     ),
 )

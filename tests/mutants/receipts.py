@@ -155,7 +155,7 @@ FAULTS = (
         "math.lcm(*(noise.subdivisions for noise in noises)) * len(noises) * _WEIGHTS < _FINEST",
         "math.lcm(*(noise.subdivisions for noise in noises)) * len(noises) * _WEIGHTS > 0",
         "the square of a weight passes the largest float",
-        f"{_CHARGED}::test_noise_is_put_together_on_lattices_that_a_float_holds",
+        f"{_CHARGED}::test_noise_is_combined_on_lattices_within_float_range",
     ),
     Fault(
         "sums-within-floats",

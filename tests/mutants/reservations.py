@@ -154,14 +154,14 @@ FAULTS = (
         )
         """,
         "a session with a slice is charged to the table",
-        f"{_FACE}::test_queries_spend_from_the_slice_and_the_rest_is_given_back",
+        f"{_FACE}::test_queries_spend_from_the_reservation_and_the_rest_is_returned",
     ),
     Fault(
         "slices-left-at-the-close",
-        "dpsql.api.connection:Connection._close",
+        "dpsql.api.engine_queries:OpenEngine.close",
         "self._reservation.close()",
         "pass",
         "a session that ends keeps what it has not spent",
-        f"{_FACE}::test_closing_gives_back_and_a_crash_does_not",
+        f"{_FACE}::test_closing_returns_a_reservation_and_a_crash_keeps_it",
     ),
 )

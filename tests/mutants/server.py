@@ -33,8 +33,8 @@ FAULTS = (
     ),
     Fault(
         "answers-after-the-limit-not-counted",
-        "dpsql.api.connection:Connection._answer_prepared",
-        "self.engine.stops.require_not_stopped()",
+        "dpsql.api.engine_queries:EngineQueries._answer",
+        "engine.stops.require_not_stopped()",
         "",
         "an answer that comes steps of the grid later than the owner's limit is no failure",
         f"{_LIMITS}::test_an_owner_s_limit_is_a_failure[True]",

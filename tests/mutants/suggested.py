@@ -7,11 +7,11 @@ from .fault import Fault
 FAULTS = (
     Fault(
         "proposals-each-at-the-whole-loss",
-        "dpsql.interfaces.cli.suggest:suggest",
-        "Fraction(loss) / len(asked)",
-        "Fraction(loss)",
+        "dpsql.interfaces.cli.suggest:_ask_questions",
+        "task.loss / len(asked)",
+        "task.loss",
         "each column is charged what all together may cost",
-        "tests/interfaces/suggest/test_suggest.py::test_proposals_hold_what_most_have_and_are_charged_in_all",
+        "tests/interfaces/suggest/test_suggest.py::test_proposals_cover_most_units_and_share_the_loss",
     ),
     Fault(
         "proposals-of-no-public-range",
@@ -19,7 +19,7 @@ FAULTS = (
         "if spec.type != 'integer':\n    return None",
         "if spec.type == 'varchar':\n    return None",
         "bounds are proposed for a column of which no range is public",
-        "tests/interfaces/suggest/test_suggest.py::test_a_range_is_public_or_there_is_none",
+        "tests/interfaces/suggest/test_suggest.py::test_a_column_without_public_range_is_refused",
     ),
     Fault(
         "dbt-tests-of-some-rows-decide",

@@ -305,7 +305,7 @@ FAULTS = (
         "is_unique(right, _list_unconverted_columns(on))",
         "on",
         "a join to a release multiplies a unit's rows",
-        "tests/api/test_several_releases.py::test_what_could_repeat_rows_or_show_them_is_refused",
+        "tests/api/test_several_releases.py::test_joins_that_repeat_or_show_private_rows_are_refused",
     ),
     Fault(
         "public-rows-looked-up-before-a-release",

@@ -136,7 +136,9 @@ class Player:
         overheard = Overheard(backend._runner.connection)
         backend._runner.connection = overheard  # type: ignore[assignment]
         self.sent = overheard.sent
-        self.connection._replay = False  # each query is played with the draws that the tape has
+        self.connection._queries.defaults = replace(
+            self.connection._queries.defaults, replay=False
+        )  # each query is played with the draws that the tape has
         # Each entry vouches by a digest for the releases that are stored before it. Those are noisy, and public; nothing is
         # stored here, so that what is observed of the entries holds nothing of what was released.
         self.connection.engine.ledger.store_releases = _not_kept  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""The connection itself: each method asks the server, and gives what a connection in this process gives."""
+"""A connection to a server, whose methods return the same as those of a connection in this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
-from dpsql.api.base_connection import BaseConnection
+from dpsql.api.base_connection import BaseConnection, QueryDefaults
 from dpsql.api.remote.address import Address
 from dpsql.api.remote.transport import Transport
 from dpsql.engine.forecast import Forecast, PlannedAccount, PlannedQuery
@@ -20,7 +20,7 @@ from dpsql.errors import InterfaceError, OperationalError, ProgrammingError
 from dpsql.ledger import BudgetState
 from dpsql.policy.request.loss import Amount
 from dpsql.policy.request.parameters import Parameters
-from dpsql.policy.request.query import Query, QueryOptions
+from dpsql.policy.request.query import QueryOptions
 from dpsql.results import json_format
 from dpsql.results.json_format import write_parameters
 from dpsql.sql.parse.dialect import require_dialect
@@ -62,25 +62,18 @@ def _run_exclusively(
 class RemoteConnection(BaseConnection):
     """A connection to `dpsql serve`, opened by `connect("https://…", token=…)`.
 
-    `epsilon`, `dialect` and `replay` are defaults of queries; without `epsilon` the server's default applies. Threads that share
+    Without a default `epsilon` the server's default applies. Threads that share
     a connection wait for each other. Intervals at other confidences than 0.95 are requested from the server, while the connection
     is open and the answer is among the user's latest.
     """
 
     def __init__(
-        self,
-        url: str,
-        token: str,
-        *,
-        epsilon: Fraction | None = None,
-        dialect: str = "duckdb",
-        replay: bool = True,
-        tls_ca: str | Path | None = None,
+        self, url: str, token: str, defaults: QueryDefaults, *, tls_ca: str | Path | None = None
     ) -> None:
-        require_dialect(dialect)
+        require_dialect(defaults.dialect)
         self.address = Address.parse(url)
         self._transport = Transport(self.address, token, tls_ca=tls_ca)
-        self._epsilon, self._dialect, self._replay = epsilon, dialect, replay
+        self._defaults = defaults
         self._lock = threading.RLock()
         self._closed = False
 
@@ -125,19 +118,16 @@ class RemoteConnection(BaseConnection):
         return {state.name: state for state in (json_format.read_record(BudgetState, each) for each in found)}
 
     @_run_exclusively
-    def _forecast_plan(
-        self, plan: str | Sequence[str], epsilon: Amount | None, dialect: str | None
+    def _forecast_queries(
+        self, texts: Sequence[str], epsilon: Amount | None, dialect: str | None
     ) -> Forecast:
-        texts = [plan] if isinstance(plan, str) else list(plan)
-        asked = [
-            Query.from_call(sql, (), **self._complete_options({"epsilon": epsilon, "dialect": dialect}))
-            for sql in texts
-        ]
+        options: QueryOptions = {"epsilon": epsilon, "dialect": dialect}
+        asked = [self._defaults.build_query(sql, (), options) for sql in texts]
         loss = next((query.epsilon or query.default for query in asked), None)
         body = {
-            "queries": texts,
+            "queries": list(texts),
             "epsilon": None if loss is None else _format_fraction(loss),
-            "dialect": dialect or self._dialect,
+            "dialect": self._defaults.get_dialect(options),
         }
         data = self._transport.post("/v1/price", body, sql=texts[0] if len(texts) == 1 else None)
         return Forecast(
@@ -191,7 +181,7 @@ class RemoteConnection(BaseConnection):
 
     def _build_request(self, sql: str, parameters: Parameters, options: QueryOptions) -> dict[str, Any]:
         """Return the body of a request for a query."""
-        asked = Query.from_call(sql, parameters, **self._complete_options(options))
+        asked = self._defaults.build_query(sql, parameters, options)
         bound = asked.parameters
         return {
             "sql": asked.sql,
@@ -204,16 +194,6 @@ class RemoteConnection(BaseConnection):
             "confidence": None if asked.confidence is None else _format_fraction(asked.confidence),
             "dialect": asked.dialect,
             "replay": asked.replay,
-        }
-
-    def _complete_options(self, options: QueryOptions) -> dict[str, Any]:
-        named = ("epsilon", "delta", "max_groups", "target_error", "confidence")
-        replay = options.get("replay")
-        return {
-            **{name: options.get(name) for name in named},
-            "dialect": options.get("dialect") or self._dialect,
-            "replay": self._replay if replay is None else replay,
-            "default": self._epsilon,
         }
 
 

@@ -27,24 +27,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(None if arguments is None else list(arguments), prog_name="dpsql")
     except Error as error:
-        failure = _format_error(error)
+        from dpsql.interfaces.shell.answers import format_error
+
+        failure = format_error(error)
         code = next((code for kind, code in EXITS if isinstance(error, kind)), 1)
     except Exception as error:  # noqa: BLE001  (whatever it is, its words may quote private values)
         from dpsql.interfaces.shell.answers import format_unforeseen_error
 
         failure = format_unforeseen_error(error)
     if failure:
-        _print_error(failure)
+        from dpsql.interfaces.shell.answers import print_error
+
+        print_error(failure)
         sys.exit(code)
-
-
-def _format_error(error: Error) -> str:
-    from dpsql.interfaces.shell.answers import format_error
-
-    return format_error(error)
-
-
-def _print_error(text: str) -> None:
-    from dpsql.interfaces.shell.answers import View, highlight_error
-
-    print(View.from_stream(sys.stderr).render_parts(highlight_error(text)), file=sys.stderr)

@@ -14,9 +14,10 @@ from dpsql.interfaces.cli.check import check
 from dpsql.interfaces.cli.demo import demo
 from dpsql.interfaces.cli.init import init
 from dpsql.interfaces.cli.ledger import amend, give_back, ledger, reset, unlock
+from dpsql.interfaces.cli.options import with_option_groups
 from dpsql.interfaces.cli.plan import plan, simulate
-from dpsql.interfaces.cli.publish import publish, report
-from dpsql.interfaces.cli.queries import explain, query, run
+from dpsql.interfaces.cli.publish import publish, report, run
+from dpsql.interfaces.cli.queries import explain, query
 from dpsql.interfaces.cli.receipt import receipt
 from dpsql.interfaces.cli.serve import serve
 from dpsql.interfaces.cli.shell import shell
@@ -49,11 +50,10 @@ for command in (
     demo,
     serve,
 ):
-    app.command()(command)
-ledger.command()(reset)
-ledger.command()(amend)
-ledger.command()(unlock)
-ledger.command("return")(give_back)
+    app.command()(with_option_groups(command))
+for change in (reset, amend, unlock):
+    ledger.command()(with_option_groups(change))
+ledger.command("return")(with_option_groups(give_back))
 app.add_typer(audit, name="audit", context_settings={"help_option_names": ["-h", "--help"]})
 app.add_typer(ledger, name="ledger", context_settings={"help_option_names": ["-h", "--help"]})
 app.add_typer(receipt, name="receipt", context_settings={"help_option_names": ["-h", "--help"]})

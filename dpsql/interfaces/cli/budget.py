@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -13,7 +14,8 @@ import typer
 
 from dpsql.api.remote.address import is_address
 from dpsql.errors import LossError, OperationalError, ProgrammingError
-from dpsql.interfaces.cli.options import LedgerFile, LedgerKey, require_no_ledger
+from dpsql.interfaces.cli.connections import get_default_ledger, require_no_ledger
+from dpsql.interfaces.cli.options import LedgerFile, LedgerKey
 from dpsql.policy.request.loss import parse_amount
 
 if TYPE_CHECKING:
@@ -63,9 +65,7 @@ def budget(
             require_no_ledger(ledger, ledger_key)
             _show_server_budgets(each, entries)
         else:
-            _show_ledger_budgets(
-                Path(each), ledger or str(Path(each).with_suffix(".ledger")), entries, ledger_key
-            )
+            _show_ledger_budgets(Path(each), ledger or get_default_ledger(Path(each)), entries, ledger_key)
 
 
 def _show_server_budgets(address: str, entries: int) -> None:
@@ -229,15 +229,19 @@ Picture = Annotated[
 ]
 
 
-def account(  # noqa: PLR0917  (typer calls it by keyword)
-    pure: PureReleases,
-    gaussian: GaussianReleases,
-    choice: Choices,
-    select: Selections,
-    approximate: Approximates,
-    events: EventFile = None,
-    delta: Delta = "1e-6",
-    plot: Picture = None,
+@dataclass(frozen=True, slots=True)
+class ReleaseOptions:
+    """The releases to account for, by kind; each text is a number, and optionally how many releases have it."""
+
+    pure: PureReleases
+    gaussian: GaussianReleases
+    choice: Choices
+    select: Selections
+    approximate: Approximates
+
+
+def account(
+    *, releases: ReleaseOptions, events: EventFile = None, delta: Delta = "1e-6", plot: Picture = None
 ) -> None:
     """Compare the charges of the accountants for a list of releases.
 
@@ -249,28 +253,36 @@ def account(  # noqa: PLR0917  (typer calls it by keyword)
     from dpsql.privacy.accounting.renyi import fixed_epsilon
 
     asked = _parse_option(_parse_delta, "--delta", delta)
-    releases = [
-        *_iterate_releases(pure, gaussian, choice, select, approximate),
-        *(_read_events(events) if events else ()),
-    ]
-    if not releases:
+    found = [*_iterate_releases(releases), *(_read_events(events) if events else ())]
+    if not found:
         raise typer.BadParameter("give at least one release, such as --pure 0.1x16")
-    charges = compare(releases, asked)
+    charges = compare(found, asked)
     print(View.from_stream(sys.stdout).render_parts(_build_table(charges, delta)))
     with suppress(LossError):  # no δ is left, as the table says
-        least = format_rounded(fixed_epsilon(releases, asked), 4, up=True)
+        least = format_rounded(fixed_epsilon(found, asked), 4, up=True)
         print(f"\nε {least} if the list is fixed before the first answer (best of all Rényi orders)")
     if plot is not None:
         from dpsql.privacy.accounting.comparison import compare_prefixes
-        from dpsql.results.charts import plot_comparison
+        from dpsql.results.charts import save_line_plot
 
-        plot_comparison(compare_prefixes(releases, asked), delta, plot)
+        lines = _list_lines(compare_prefixes(found, asked))
+        save_line_plot(lines, plot, xlabel="releases", ylabel=f"ε at δ = {delta}", ylim=(0, None))
         print(f"wrote the plot to {plot}")
 
 
-def _iterate_releases(
-    pure: Many, gaussian: Many, choice: Many, select: Many, approximate: Many
-) -> Iterator[Event]:
+def _list_lines(
+    found: Sequence[tuple[int, tuple[ComparedCharge, ...]]],
+) -> dict[str, list[tuple[float, float]]]:
+    """Return the ε after each number of releases by accountant; accountants that cannot charge all of them are left out."""
+    lines = dict[str, list[tuple[float, float]]]()
+    for place, last in enumerate(found[-1][1]):
+        if last.epsilon is not None:
+            totals = [(stop, charges[place].epsilon) for stop, charges in found]
+            lines[last.accountant] = [(stop, float(total)) for stop, total in totals if total is not None]
+    return lines
+
+
+def _iterate_releases(releases: ReleaseOptions) -> Iterator[Event]:
     from dpsql.privacy.accounting import Approximate, BoundedRange, Gaussian, Pure, Selection
 
     def parse_gaussian(text: str) -> Gaussian:
@@ -283,11 +295,11 @@ def _iterate_releases(
         return Approximate(_parse_amount(epsilon), _parse_amount(delta))
 
     makers: list[tuple[str, Many, Callable[[str], Event]]] = [
-        ("--pure", pure, lambda text: Pure(_parse_amount(text))),
-        ("--gaussian", gaussian, parse_gaussian),
-        ("--range", choice, lambda text: BoundedRange(_parse_amount(text))),
-        ("--select", select, lambda text: Selection(_parse_amount(text))),
-        ("--approximate", approximate, parse_approximate),
+        ("--pure", releases.pure, lambda text: Pure(_parse_amount(text))),
+        ("--gaussian", releases.gaussian, parse_gaussian),
+        ("--range", releases.choice, lambda text: BoundedRange(_parse_amount(text))),
+        ("--select", releases.select, lambda text: Selection(_parse_amount(text))),
+        ("--approximate", releases.approximate, parse_approximate),
     ]
     for name, texts, make in makers:
         for text in texts:

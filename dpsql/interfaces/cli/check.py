@@ -6,29 +6,26 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeAlias
 
 import typer
 
 from dpsql.engine.policy_advice import iterate_policy_warnings
 from dpsql.errors import Error, ProgrammingError
-from dpsql.interfaces.cli.options import (
-    Analyst,
-    Dialect,
-    Epsilon,
-    LedgerFile,
-    LedgerKey,
+from dpsql.interfaces.cli.connections import (
     find_default_epsilon,
+    get_default_ledger,
     hide_password,
     parse_location,
-    require_loss,
 )
+from dpsql.interfaces.cli.options import Analyst, Dialect, Epsilon, LedgerFile, LedgerKey, require_loss
 from dpsql.interfaces.cli.queries import FileQuery, read_queries
 from dpsql.policy.names import normalize_name
 
@@ -284,15 +281,18 @@ PolicyFile = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class BudgetOptions:
+    """The policy, and the ledger and analyst whose budgets are compared with it."""
+
+    policy: PolicyFile = None
+    ledger: LedgerFile = None
+    ledger_key: LedgerKey = None
+    analyst: Analyst = None
+
+
 def check(
-    files: Files,
-    *,
-    policy: PolicyFile = None,
-    ledger: LedgerFile = None,
-    ledger_key: LedgerKey = None,
-    analyst: Analyst = None,
-    epsilon: Epsilon = None,
-    dialect: Dialect = "duckdb",
+    files: Files, *, options: BudgetOptions, epsilon: Epsilon = None, dialect: Dialect = "duckdb"
 ) -> None:
     """Check a policy, and summarize what it allows; or compute what planned queries would cost.
 
@@ -301,62 +301,86 @@ def check(
     charged. Queries need the database only if they read public tables. The exit code is 1 if a query would be refused, or if
     the budget does not suffice for all of them.
     """
-    from dpsql.interfaces.shell.answers import describe_failures
-    from dpsql.ledger.open import is_url
-    from dpsql.policy import load
-
-    places = [parse_location(file) for file in files]
-    queries = [place for place in places if isinstance(place, Path) and place.suffix.lower() == ".sql"]
-    others = [place for place in places if place not in queries]
-    if policy is None:
-        policy = next((place for place in others if isinstance(place, Path)), None)
-        others = [place for place in others if place is not policy]
-    if policy is None or len(others) > 1:
-        raise ProgrammingError(
-            "no policy given" if policy is None else "a policy is checked against one database",
-            code="argument",
-            hint="dpsql check queries/*.sql --policy hie.yaml, or dpsql check hie.yaml hie.duckdb",
-        )
-    rules = load(policy)
-    database: Database | None = next(iter(others), None) or rules.resolve_source_paths(policy.parent) or None
-    ledger_name = ledger or str(policy.with_suffix(".ledger"))
-    # Planning must not create a ledger.
-    book = ledger_name if is_url(ledger_name) or Path(ledger_name).is_file() else ":memory:"
+    task, queries = _CheckedPolicy.from_files(files, options)
     if not queries:
-        _show_policy_summary(policy, rules, database, (book, ledger_key))
-        if book == ledger_name:
-            _show_failures(rules, ledger_name, ledger_key)
+        _show_policy_summary(task)
+        if task.has_ledger:
+            _show_failures(task)
         return
     found = [planned for file in queries for planned in read_queries(file)]
-    default = find_default_epsilon(rules)
-    with _connect_for_planning(
-        rules, database, dialect, ledger=book, ledger_key=ledger_key, analyst=analyst, epsilon=default
-    ) as connection:
+    if not _forecast_queries(task, found, epsilon, dialect):
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _CheckedPolicy:
+    """A policy with its file, the data to compare it with, and the ledger of its budgets, which need not exist."""
+
+    file: Path
+    rules: Policy
+    database: Database | None
+    ledger: str
+    ledger_key: Path | None
+    analyst: str | None
+
+    @classmethod
+    def from_files(cls, files: Sequence[str], options: BudgetOptions) -> tuple[Self, list[Path]]:
+        """Return the policy among the files, and the files of queries. Raises ProgrammingError (`argument`) if they do not fit."""
+        from dpsql.policy import load
+
+        places, policy = [parse_location(file) for file in files], options.policy
+        queries = [place for place in places if isinstance(place, Path) and place.suffix.lower() == ".sql"]
+        others = [place for place in places if place not in queries]
+        if policy is None:
+            policy = next((place for place in others if isinstance(place, Path)), None)
+            others = [place for place in others if place is not policy]
+        if policy is None or len(others) > 1:
+            raise ProgrammingError(
+                "no policy given" if policy is None else "a policy is checked against one database",
+                code="argument",
+                hint="dpsql check queries/*.sql --policy hie.yaml, or dpsql check hie.yaml hie.duckdb",
+            )
+        rules = load(policy)
+        database = next(iter(others), None) or rules.resolve_source_paths(policy.parent) or None
+        ledger = options.ledger or get_default_ledger(policy)
+        return cls(policy, rules, database, ledger, options.ledger_key, options.analyst), queries
+
+    @property
+    def has_ledger(self) -> bool:
+        """Return whether the ledger exists, or is in a database."""
+        from dpsql.ledger.open import is_url
+
+        return is_url(self.ledger) or Path(self.ledger).is_file()
+
+    @property
+    def planning_ledger(self) -> str:
+        """Return the ledger, or one in memory if it does not exist, since planning must not create it."""
+        return self.ledger if self.has_ledger else ":memory:"
+
+
+def _forecast_queries(
+    task: _CheckedPolicy, found: list[FileQuery], epsilon: Fraction | None, dialect: str
+) -> bool:
+    """Print the charges of queries, and return whether all would be answered and fit into the budget."""
+    from dpsql.interfaces.shell.answers import describe_failures
+
+    default = find_default_epsilon(task.rules)
+    with _connect_for_planning(task, dialect, default) as connection:
         good = [query for query in found if _is_answered(connection, query, epsilon, dialect, default)]
         forecast = connection.budget([query.sql for query in good], epsilon=epsilon)
         states = list(connection.budget().values())
     if good:
         print(forecast)
-    for line in describe_failures(states, ledger_name):
+    for line in describe_failures(states, task.ledger):
         print(line)
     if len(good) < len(found):
         print(f"{len(good)} of {len(found)} queries would be answered", file=sys.stderr)
-        if database is None and len(rules.list_private_tables()) < len(rules.tables):
+        if task.database is None and len(task.rules.list_private_tables()) < len(task.rules.tables):
             print(
                 "queries that read public tables need the database: name it as another argument",
                 file=sys.stderr,
             )
-    if len(good) < len(found) or not forecast.fits:
-        raise typer.Exit(1)
-
-
-class _LedgerOptions(TypedDict):
-    """The ledger and analyst whose budget a plan is compared with; `epsilon` is the default loss of a query."""
-
-    ledger: str
-    ledger_key: Path | None
-    analyst: str | None
-    epsilon: Fraction | None
+    return len(good) == len(found) and forecast.fits
 
 
 def _is_answered(
@@ -367,44 +391,50 @@ def _is_answered(
     default: Fraction | None,
 ) -> bool:
     """Return whether a query would be answered, and print its error to standard error."""
-    from dpsql.interfaces.shell.answers import View, format_error, highlight_error
+    from dpsql.interfaces.shell.answers import format_error, print_error
 
     try:
         require_loss(epsilon, None, query.sql, dialect, default)
         connection.budget([query.sql], epsilon=epsilon)
     except Error as error:
-        said = View.from_stream(sys.stderr).render_parts(highlight_error(format_error(error)))
-        print(f"{query.file}, query {query.number}:", said, sep="\n", file=sys.stderr)
+        print(f"{query.file}, query {query.number}:", file=sys.stderr)
+        print_error(format_error(error))
         return False
     return True
 
 
-def _connect_for_planning(
-    rules: Policy, database: Database | None, dialect: str, **ledger_options: Unpack[_LedgerOptions]
-) -> Connection:
-    """Connect to the database, or to empty tables as the policy declares them."""
+def _connect_for_planning(task: _CheckedPolicy, dialect: str, default: Fraction | None) -> Connection:
+    """Connect to the database, or to empty tables as the policy declares them; `default` is the loss of a query."""
     import dpsql
-
-    if database is not None:
-        return dpsql.connect(database, policy=rules, dialect=dialect, **ledger_options)
     from dpsql.backends.scratch_database import EmptyBackend
     from dpsql.policy.names import NameMap
 
-    private = {name: rules.tables[name] for name in rules.list_private_tables()}
-    rules = rules.model_copy(update={"tables": NameMap(private)})
-    return dpsql.connect(EmptyBackend(rules), policy=rules, dialect=dialect, **ledger_options)
+    database: Any = task.database
+    rules = task.rules
+    if database is None:
+        private = {name: rules.tables[name] for name in rules.list_private_tables()}
+        rules = rules.model_copy(update={"tables": NameMap(private)})
+        database = EmptyBackend(rules)
+    return dpsql.connect(
+        database,
+        policy=rules,
+        ledger=task.planning_ledger,
+        ledger_key=task.ledger_key,
+        analyst=task.analyst,
+        epsilon=default,
+        dialect=dialect,
+    )
 
 
-def _show_policy_summary(
-    policy: Path, rules: Policy, database: Database | None, ledger: tuple[str, Path | None]
-) -> None:
+def _show_policy_summary(task: _CheckedPolicy) -> None:
     from dpsql.interfaces.shell.answers import View
 
+    rules, database = task.rules, task.database
     schema, versions = None, list[str]()
     if database is not None:
-        schema, versions = _compare_with_database(rules, database, policy, ledger)
+        schema, versions = _compare_with_database(task, database)
     view = View.from_stream(sys.stdout)
-    print(f"{policy} is a valid policy")
+    print(f"{task.file} is a valid policy")
     print(view.render_parts(*_render_policy_summary(rules)))
     if database is not None and schema is not None:
         data = _describe_database(database)
@@ -423,33 +453,31 @@ def _describe_database(database: Database) -> str:
     return hide_password(database)
 
 
-def _show_failures(rules: Policy, ledger: str, key: Path | None) -> None:
+def _show_failures(task: _CheckedPolicy) -> None:
     """Print the failed queries that the policy's ledger records."""
     from dpsql.engine.budgets import collect_budgets
     from dpsql.interfaces.shell.answers import describe_failures
     from dpsql.ledger import open_ledger
 
+    budgets, limits = collect_budgets(task.rules), task.rules.get_failure_limits()
     try:
-        with closing(
-            open_ledger(ledger, collect_budgets(rules), key=key, max_failures=rules.get_failure_limits())
-        ) as book:
-            lines = list(describe_failures(book.list_states(), ledger))
+        with closing(open_ledger(task.ledger, budgets, key=task.ledger_key, max_failures=limits)) as book:
+            lines = list(describe_failures(book.list_states(), task.ledger))
     except Error as error:
         lines = [f"its ledger was not checked: {error.message}"]
     for line in lines:
         print(line)
 
 
-def _compare_with_database(
-    rules: Policy, database: Database, policy: Path, ledger: tuple[str, Path | None]
-) -> tuple[DatabaseSchema, list[str]]:
+def _compare_with_database(task: _CheckedPolicy, database: Database) -> tuple[DatabaseSchema, list[str]]:
     """Compare the policy with the database; return its schema and remarks on its data version and unread rows."""
     from dpsql.api.opening import open_server
     from dpsql.backends import analyst_schema
     from dpsql.backends.duckdb import DuckDBBackend
 
+    rules = task.rules
     if isinstance(database, str):
-        with closing(open_server(database, rules, policy, spills=False)) as elsewhere:
+        with closing(open_server(database, rules, task.file, spills=False)) as elsewhere:
             schema = elsewhere.read_schema()
             analyst_schema.build_analyst_schema(rules, schema, elsewhere.find_origin)
             return schema, []  # fingerprints of the data would read all rows
@@ -457,17 +485,15 @@ def _compare_with_database(
     with closing(backend):
         schema = backend.read_schema()
         declared = analyst_schema.build_analyst_schema(rules, schema, backend.find_origin)
-        found = [
-            *compare_fingerprints(rules, policy, backend, schema, _find_last_answer_time(rules, *ledger))
-        ]
+        answered = _find_last_answer_time(task)
+        found = list(compare_fingerprints(rules, task.file, backend, schema, answered))
         return schema, [*found, *describe_unread_rows(rules, declared, backend, database)]
 
 
-def _find_last_answer_time(rules: Policy, ledger: str, key: Path | None) -> datetime | None:
-    from dpsql.ledger.open import MEMORY
-
-    with suppress(Error):  # _show_failures reports a problem with the ledger
-        return None if ledger == MEMORY else find_last_answer_time(ledger, key, str(rules.data_version))
+def _find_last_answer_time(task: _CheckedPolicy) -> datetime | None:
+    if task.has_ledger:
+        with suppress(Error):  # _show_failures reports a problem with the ledger
+            return find_last_answer_time(task.ledger, task.ledger_key, str(task.rules.data_version))
     return None
 
 

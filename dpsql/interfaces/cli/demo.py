@@ -25,7 +25,7 @@ def demo(save: Save = None) -> None:
     Each private answer is shown beside the true one. The data is the RAND Health Insurance Experiment, which is public, so this
     demo, unlike any other command, may show true answers.
     """
-    from dpsql.interfaces.demo.tour import run_tour
+    from dpsql.interfaces.demo import run_tour
     from dpsql.interfaces.shell.answers import View
 
     run_tour(View.from_stream(sys.stdout), print, save)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Self, TypeVar
 from urllib.parse import urlsplit
 
 import typer
@@ -17,7 +18,8 @@ from pydantic_core import PydanticCustomError
 
 from dpsql.api.remote.address import is_spark
 from dpsql.errors import Error, OperationalError, ProgrammingError
-from dpsql.interfaces.cli.options import Database, get_default_policy_path, parse_location
+from dpsql.interfaces.cli.connections import get_default_policy_path, parse_location
+from dpsql.interfaces.cli.options import Database
 from dpsql.interfaces.shell.answers import escape_unprintable
 from dpsql.policy.domain import ColumnType, parse_bounds, parse_values
 from dpsql.policy.names import find_name_problem, normalize_name
@@ -33,11 +35,8 @@ from dpsql.policy.skeleton import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.backends.postgres.connection import PostgresBackend
-    from dpsql.policy.skeleton import Decisions, TableKeys
 
 
 # `dpsql init --interactive`: ask the owner for each decision in order, and explain it.
@@ -265,56 +264,89 @@ def init(
     of a CSV or JSON file are read to guess column types. Keys are proposed as units and links. An existing file is never
     overwritten.
     """
-    from dpsql.backends.duckdb import DuckDBBackend
-    from dpsql.policy import normalize_name, skeleton
-    from dpsql.policy.check_constraints import parse_constraints
-    from dpsql.policy.skeleton import Decisions
+    from dpsql.policy import skeleton
 
     place = parse_location(database)
     target = output or _make_policy_path(place)
     if interactive and str(target) != "-" and target.exists():  # before anything is asked
         raise _make_exists_error(target)
-    decisions, stated = (Decisions(), {}) if metadata is None else _read_metadata(metadata)
-    with closing(_open_backend(place)) as backend:
-        schema = backend.read_schema()
-        suggested = backend.suggest_columns() if isinstance(backend, DuckDBBackend) else {}
-        schema |= suggested
-        origins = {table: backend.find_origin(table) for table in schema}
-        keys = backend.read_table_keys()
-    required = {table: found.not_null_columns for table, found in origins.items() if found is not None}
-    checks = {table: found.check_constraints for table, found in origins.items() if found is not None}
-    keys |= {
-        table: stated[normalize_name(table)]
-        for table in schema
-        if normalize_name(table) in stated and table not in keys
-    }
-    unknown = [table for table in decisions.tables if table not in map(normalize_name, schema)]
+    decisions, stated_keys = (Decisions(), {}) if metadata is None else _read_metadata(metadata)
+    found = _FoundSchema.from_database(place, stated_keys)
+    unknown = [table for table in decisions.tables if table not in map(normalize_name, found.schema)]
     sources = ["the schema alone: types, keys, NOT NULL and CHECK"]
     if metadata is not None:
         sources = ["the schema: types, keys, NOT NULL and CHECK", escape_unprintable(metadata.name)]
     if interactive:
-        from dpsql.interfaces.cli.init import ask_decisions
-
         sources = [source.replace(" alone", "") for source in sources] + ["the owner's answers"]
-        constraints = {table: parse_constraints(checks.get(table, ())) for table in schema}
-        bounded = {
-            table: {name: each for name, each in said.items() if each.values or each.low or each.high}
-            for table, said in constraints.items()
-        }
-        decisions = ask_decisions(schema, keys, decisions, bounded)
+        decisions = ask_decisions(found.schema, found.keys, decisions, found.list_constrained_columns())
     text = skeleton(
-        schema,
+        found.schema,
         place.resolve().name if isinstance(place, Path) else target.stem,
-        required,
-        checks,
-        keys=keys,
+        found.required,
+        found.checks,
+        keys=found.keys,
         decisions=decisions,
         sources="; ".join(sources),
-        types_are_guessed=bool(suggested),
+        types_are_guessed=found.types_are_guessed,
     )
     if str(target) == "-":
         print(text, end="")
         return
+    _write_policy(target, text)
+    if metadata is not None and unknown and len(unknown) == len(decisions.tables):
+        print(f"{database} has none of the tables in {metadata}", file=sys.stderr)
+    todo = "run" if interactive else "replace each TODO in it, then run"
+    data = place if isinstance(place, Path) else "URL"
+    print(f"wrote {target}: {todo} dpsql check {target} {data}")
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundSchema:
+    """The tables of a database with their keys, and the columns that NOT NULL and CHECK constrain."""
+
+    schema: Schema
+    keys: Mapping[str, TableKeys]
+    required: Mapping[str, AbstractSet[str]]
+    checks: Mapping[str, Sequence[str]]
+    types_are_guessed: bool
+
+    @classmethod
+    def from_database(cls, place: Path | str, stated_keys: Mapping[str, TableKeys]) -> Self:
+        """Read the schema; `stated_keys` are those of tables without keys in the database, by normalized name."""
+        from dpsql.backends.duckdb import DuckDBBackend
+
+        with closing(_open_backend(place)) as backend:
+            schema = backend.read_schema()
+            suggested = backend.suggest_columns() if isinstance(backend, DuckDBBackend) else {}
+            schema |= suggested
+            origins = {table: backend.find_origin(table) for table in schema}
+            keys = backend.read_table_keys()
+        keys |= {
+            table: stated_keys[normalize_name(table)]
+            for table in schema
+            if normalize_name(table) in stated_keys and table not in keys
+        }
+        return cls(
+            schema,
+            keys,
+            {table: found.not_null_columns for table, found in origins.items() if found is not None},
+            {table: found.check_constraints for table, found in origins.items() if found is not None},
+            bool(suggested),
+        )
+
+    def list_constrained_columns(self) -> dict[str, dict[str, object]]:
+        """Return the columns of each table whose CHECK constraints give bounds or values."""
+        from dpsql.policy.check_constraints import parse_constraints
+
+        found = {table: parse_constraints(self.checks.get(table, ())) for table in self.schema}
+        return {
+            table: {name: each for name, each in columns.items() if each.values or each.low or each.high}
+            for table, columns in found.items()
+        }
+
+
+def _write_policy(target: Path, text: str) -> None:
+    """Write a new file. Raises OperationalError if it exists (`file_exists`) or cannot be written (`not_written`)."""
     try:
         with target.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -322,11 +354,6 @@ def init(
         raise _make_exists_error(target) from None
     except OSError as error:
         raise OperationalError(f"cannot write {target}: {error.strerror}", code="not_written") from None
-    if metadata is not None and unknown and len(unknown) == len(decisions.tables):
-        print(f"{database} has none of the tables in {metadata}", file=sys.stderr)
-    todo = "run" if interactive else "replace each TODO in it, then run"
-    data = place if isinstance(place, Path) else "URL"
-    print(f"wrote {target}: {todo} dpsql check {target} {data}")
 
 
 def _make_policy_path(place: Path | str) -> Path:

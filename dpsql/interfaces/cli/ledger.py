@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +20,7 @@ from dpsql.interfaces.cli.options import AnchorPath, LedgerKey
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from dpsql.ledger import Budget, Entry, LedgerHead
+    from dpsql.ledger import Budget, Entry, Ledger, LedgerHead
     from dpsql.ledger.protocol import AccountKey
     from dpsql.ledger.reader import LedgerReader
 
@@ -245,6 +247,30 @@ Number = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class ChangeOptions:
+    """The author of a change to a ledger, and the ledger's anchor and key."""
+
+    by: By = None
+    anchor: AnchorPath = None
+    ledger_key: LedgerKey = None
+
+    @property
+    def author(self) -> str:
+        """Return the given author, or the login name."""
+        from dpsql.api.opening import get_user_name
+
+        return self.by or get_user_name()
+
+    @contextmanager
+    def open_ledger(self, target: str, budgets: Mapping[str | AccountKey, Budget]) -> Iterator[Ledger]:
+        """Open a ledger with budgets, and close it in the end."""
+        from dpsql.ledger import open_ledger
+
+        with closing(open_ledger(target, budgets, anchor=self.anchor, key=self.ledger_key)) as book:
+            yield book
+
+
 def reset(
     target: Target,
     *,
@@ -252,15 +278,10 @@ def reset(
     table: AccountTable,
     reason: Reason,
     analyst: AccountAnalyst = None,
-    by: By = None,
-    anchor: AnchorPath = None,
-    ledger_key: LedgerKey = None,
+    change: ChangeOptions,
 ) -> None:
     """Reset the budget of a table. Earlier answers stay known, so the guarantees before and after add up."""
-    from dpsql.api.opening import get_user_name
     from dpsql.engine.budgets import collect_budgets
-    from dpsql.errors import OperationalError
-    from dpsql.ledger import open_ledger
     from dpsql.ledger.open import is_url
     from dpsql.policy import load
 
@@ -271,8 +292,8 @@ def reset(
         )
     who = "" if analyst is None else rules.resolve_analyst_name(analyst)
     name = rules.find_table_name(table) or table
-    with closing(open_ledger(target, collect_budgets(rules, [who]), anchor=anchor, key=ledger_key)) as book:
-        entry = book.reset(name, analyst=who, by=by or get_user_name(), reason=reason)
+    with change.open_ledger(target, collect_budgets(rules, [who])) as book:
+        entry = book.reset(name, analyst=who, by=change.author, reason=reason)
     whose = f"{name} for {who}" if who else name
     print(f"reset the budget of {whose}: entry {entry.id} of the ledger")
     print("earlier answers stay known: the guarantees before and after the reset add up")
@@ -283,31 +304,27 @@ def amend(
     *,
     policy: Rules,
     reason: Reason,
-    by: By = None,
-    anchor: AnchorPath = None,
-    ledger_key: LedgerKey = None,
+    change: ChangeOptions,
 ) -> None:
     """Change the ledger's budgets to the policy's current budgets, larger or smaller, and record the reason.
 
     Spent budget stays spent. The new budget then bounds the loss of all answers together, earlier ones included; if answers
     led to the change, the bound is the largest budget that any answers would have led to. Open connections must be reopened.
     """
-    from dpsql.api.opening import get_user_name
     from dpsql.engine.budgets import collect_budgets
     from dpsql.interfaces.shell.answers import escape_unprintable
-    from dpsql.ledger import open_ledger
     from dpsql.ledger.protocol import AccountKey
     from dpsql.policy import load
 
-    rules, recorded = load(policy), _read_recorded_budgets(target, ledger_key)
+    rules, recorded = load(policy), _read_recorded_budgets(target, change.ledger_key)
     analysts = {key.analyst for key in recorded if isinstance(key, AccountKey)}
     wanted = {
         AccountKey(key) if isinstance(key, str) else key: budget
         for key, budget in collect_budgets(rules, sorted(analysts)).items()
     }
     known = {key: wanted[key] for key in recorded if isinstance(key, AccountKey) and key in wanted}
-    with closing(open_ledger(target, recorded, anchor=anchor, key=ledger_key)) as book:
-        done = book.amend(known, by=by or get_user_name(), reason=reason)
+    with change.open_ledger(target, recorded) as book:
+        done = book.amend(known, by=change.author, reason=reason)
     for entry, before, after in done:
         whose = f"{entry.table} for {entry.account_analyst}" if entry.account_analyst else entry.table
         print(
@@ -321,21 +338,17 @@ def unlock(
     table: LockedTable,
     *,
     reason: Reason,
-    by: By = None,
-    anchor: AnchorPath = None,
-    ledger_key: LedgerKey = None,
+    change: ChangeOptions,
 ) -> None:
     """Unlock a table that failures have locked. Find the cause first, since a failure may depend on the data."""
-    from dpsql.api.opening import get_user_name
-    from dpsql.ledger import open_ledger
     from dpsql.ledger.protocol import AccountKey
 
-    budgets = _read_recorded_budgets(target, ledger_key)
+    budgets = _read_recorded_budgets(target, change.ledger_key)
     names = {account.table for account in budgets if isinstance(account, AccountKey)}
     name = next((known for known in sorted(names) if known.lower() == table.lower()), table)
-    with closing(open_ledger(target, budgets, anchor=anchor, key=ledger_key)) as book:
+    with change.open_ledger(target, budgets) as book:
         before = book.get_state(name).failures
-        entry = book.unlock(name, by=by or get_user_name(), reason=reason)
+        entry = book.unlock(name, by=change.author, reason=reason)
     times = "1 failure" if before == 1 else f"{before} failures"
     print(f"unlocked the table {name} after {times}: entry {entry.id} of the ledger")
 
@@ -344,21 +357,16 @@ def give_back(
     target: Target,
     *,
     number: Number = None,
-    by: By = None,
-    anchor: AnchorPath = None,
-    ledger_key: LedgerKey = None,
+    change: ChangeOptions,
 ) -> None:
     """Close a reservation and return its unspent budget. Its session can no longer spend it."""
-    from dpsql.api.opening import get_user_name
-    from dpsql.errors import OperationalError
-    from dpsql.ledger import open_ledger
     from dpsql.policy.request.loss import format_rounded
 
     if number is None:
         raise typer.BadParameter("give the number of the reservation", param_hint="--reservation")
-    budgets = _read_recorded_budgets(target, ledger_key)
-    with closing(open_ledger(target, budgets, anchor=anchor, key=ledger_key)) as book:
-        entries = book.close_reservation(number, by=by or get_user_name())
+    budgets = _read_recorded_budgets(target, change.ledger_key)
+    with change.open_ledger(target, budgets) as book:
+        entries = book.close_reservation(number, by=change.author)
     if not entries:
         raise OperationalError(
             f"no open reservation has the number {number}",

@@ -1,27 +1,25 @@
-"""The options that commands share, and the connections, policies and losses that they name."""
+"""The options that commands share, in groups: a command takes a group as one frozen object.
+
+A group is a frozen dataclass whose fields are options. `with_option_groups` gives a command to Typer with the fields of its groups as
+options of their own.
+"""
 
 from __future__ import annotations
 
-import os
-import sys
+import inspect
 from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from fractions import Fraction
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
-from urllib.parse import urlsplit
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from dpsql.api.remote.address import is_address, is_database_url, is_spark
-from dpsql.errors import LossError, OperationalError, ProgrammingError
+from dpsql.errors import LossError, ProgrammingError
 from dpsql.policy.request.loss import parse_amount
+from dpsql.policy.request.query import QueryOptions
 from dpsql.policy.request.target import CONFIDENCE, Target, parse_confidence, parse_target_error
-
-if TYPE_CHECKING:
-    from dpsql.api.base_connection import BaseConnection
-    from dpsql.api.connection import Connection
-    from dpsql.policy import Policy
 
 _Number = TypeVar("_Number")
 
@@ -206,200 +204,89 @@ Sql = Annotated[
 ]
 
 
-def parse_location(source: str) -> Path | str:
-    """Return the path of the data, or the URL of a database or a cluster unchanged."""
-    return source if is_database_url(source) or is_spark(source) else Path(source)
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """The policy, the ledger and the analyst of a connection to a database."""
+
+    policy: PolicyFile = None
+    ledger: LedgerFile = None
+    ledger_key: LedgerKey = None
+    anchor: AnchorPath = None
+    new_ledger: NewLedger = False
+    analyst: Analyst = None
 
 
-def resolve_location(folder: Path, source: str) -> Path | str:
-    """Resolve the data that a file names: a path relative to the file's folder, or a URL."""
-    place = parse_location(source)
-    return folder / place if isinstance(place, Path) else place
+@dataclass(frozen=True, slots=True)
+class QueryTerms:
+    """The loss or the target error of a query, and its share among groups."""
 
+    epsilon: Epsilon = None
+    delta: Delta = None
+    max_groups: MaxGroups = None
+    target_error: TargetError = None
+    confidence: Confidence = None
 
-def hide_password(place: Path | str) -> str:
-    """Return a printable name of the data; a URL loses its user, password and options.
+    def to_query_options(self, dialect: str) -> QueryOptions:
+        """Return the keyword arguments of `Connection.query`."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "max_groups": self.max_groups,
+            "target_error": self.target_error,
+            "confidence": self.confidence,
+            "dialect": dialect,
+        }
 
-    >>> hide_password("postgresql://ana:secret@db.example.org:5432/clinic?password=secret")
-    'postgresql://db.example.org/clinic'
-    """
-    if isinstance(place, Path):
-        return str(place)
-    parts = urlsplit(place)
-    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
-
-
-def get_default_policy_path(place: Path) -> Path:
-    """Return the path of the policy beside a file or folder, which has its name with the ending .yaml.
-
-    >>> get_default_policy_path(Path("shop/orders.csv")).as_posix()
-    'shop/orders.yaml'
-    """
-    if place.name in ("", ".."):  # the current folder, or one above it
-        place = place.resolve()
-    return place.with_suffix(".yaml") if place.name else place / "policy.yaml"
-
-
-def is_policy_path(database: Path | str) -> bool:
-    """Return whether the database argument is a policy, which names the sources of its tables."""
-    return isinstance(database, Path) and database.suffix.lower() in {".yaml", ".yml"}
-
-
-def resolve_policy_path(database: Path | str, policy: Path | None) -> Path:
-    """Return the policy that is given, or the one beside the database.
-
-    Raises ProgrammingError if there is neither, OperationalError if there is no database.
-    """
-    if policy is not None:
-        return policy
-    if is_policy_path(database):
-        return Path(database)
-    if named := os.environ.get("DPSQL_POLICY"):
-        return Path(named)
-    if isinstance(database, str):
-        raise ProgrammingError(
-            "no policy given; a database server has no default policy file",
-            code="policy_missing",
-            hint="name it with --policy FILE or DPSQL_POLICY",
-        )
-    beside = get_default_policy_path(database)
-    if not beside.is_file():
-        if not database.exists() and not set(str(database)) & set("*?["):
-            raise OperationalError(f"there is no database file {database}", code="no_database")
-        raise ProgrammingError(
-            f"no policy given for {database}, and {beside} does not exist",
-            code="policy_missing",
-            hint=f"name it with --policy FILE or DPSQL_POLICY, or write one with dpsql init {database}",
-        )
-    return beside
-
-
-def connect_to_database(
-    database: Path | str,
-    policy: Path | None,
-    ledger: str | None,
-    analyst: str | None,
-    ledger_key: Path | None,
-    *,
-    anchor: Path | None = None,
-    fresh: bool = False,
-    reserve: Fraction | None = None,
-    default: Fraction | None = None,
-    new_ledger: bool = False,
-) -> Connection:
-    """Connect to the database under its policy.
-
-    `fresh` draws new noise for every query, `reserve` is reserved of each budget, and `default` is the loss of a query that
-    states none. Creating a ledger is announced on standard error. Raises ProgrammingError (`new_ledger`) if the policy was
-    used with another ledger before, unless `new_ledger` is set.
-    """
-    import dpsql
-    from dpsql.interfaces.cli import known_ledgers
-
-    rules = resolve_policy_path(database, policy)
-    book = ledger or str(rules.with_suffix(".ledger"))
-    begins = known_ledgers.is_new_ledger(rules, book, wanted=new_ledger)
-    connection = dpsql.connect(
-        None if is_policy_path(database) else str(database),
-        policy=rules,
-        ledger=ledger,
-        analyst=analyst,
-        epsilon=default,
-        ledger_key=ledger_key,
-        anchor=anchor,
-        replay=not fresh,
-        reserve=reserve,
-    )
-    known_ledgers.remember_ledger(rules, book)
-    if begins:
-        print(f"created a new ledger: {book}", file=sys.stderr)
-    return connection
-
-
-def connect_to_source(
-    source: str,
-    policy: Path | None,
-    ledger: str | None,
-    analyst: str | None,
-    ledger_key: Path | None,
-    *,
-    anchor: Path | None = None,
-    new_ledger: bool = False,
-    fresh: bool = False,
-    reserve: Fraction | None = None,
-    default: Fraction | None = None,
-) -> BaseConnection:
-    """Connect to a database, as `connect_to_database` does, or to a server with the token in DPSQL_TOKEN.
-
-    Raises ProgrammingError if an option that the server decides is given with a server's address.
-    """
-    import dpsql
-
-    if not is_address(source):
-        return connect_to_database(
-            parse_location(source),
-            policy,
-            ledger,
-            analyst,
-            ledger_key,
-            anchor=anchor,
-            new_ledger=new_ledger,
-            fresh=fresh,
-            reserve=reserve,
-            default=default,
-        )
-    require_no_ledger(ledger, ledger_key)
-    ours: dict[str, object] = {
-        "--policy": policy,
-        "--analyst": analyst,
-        "--anchor": anchor,
-        "--reserve": reserve,
-        "--new-ledger": new_ledger or None,
-    }
-    for name, given in ours.items():
-        if given is not None:
+    def parse_target(self) -> Target | None:
+        """Return the target error, or None. Raises ProgrammingError (`ambiguous`) if a loss is given too."""
+        if self.target_error is None and self.confidence is None:
+            return None
+        if self.epsilon is not None or self.target_error is None:
             raise ProgrammingError(
-                f"{name} is not valid with a server address; the server decides it",
-                code="argument",
-                hint=f"leave out {name}",
+                "--epsilon and --target-error cannot be combined, and --confidence requires --target-error",
+                code="ambiguous",
+                hint="--epsilon 0.1, or --target-error 50 --confidence 0.95",
             )
-    return dpsql.connect(source, epsilon=default, replay=not fresh)
+        confidence = CONFIDENCE if self.confidence is None else self.confidence
+        return Target(parse_target_error(self.target_error), confidence)
 
 
-def require_no_ledger(ledger: str | None, ledger_key: Path | None) -> None:
-    """Raise ProgrammingError (`argument`) if a ledger or its key is given with the address of a server.
+def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose parameters that are dataclasses are replaced by their fields, for Typer."""
+    kinds = get_type_hints(command, include_extras=True)
+    groups, parameters = dict[str, type[Any]](), list[inspect.Parameter]()
+    for each in inspect.signature(command).parameters.values():
+        kind = kinds[each.name]
+        if is_dataclass(kind) and isinstance(kind, type):
+            groups[each.name] = kind
+            parameters += _list_options(kind)
+        else:
+            parameters.append(each.replace(annotation=kind))
 
-    Environment variables that name an owner's files apply to databases only and are ignored with an address.
-    """
-    for name, variable, given in (
-        ("--ledger", "DPSQL_LEDGER", ledger),
-        ("--ledger-key", "DPSQL_LEDGER_KEY_FILE", ledger_key),
-    ):
-        if given is not None and str(given) != os.environ.get(variable):
-            raise ProgrammingError(
-                f"{name} is not valid with a server address; the server keeps the ledger",
-                code="argument",
-                hint=f"leave out {name}",
-            )
+    @wraps(command)
+    def run_command(**given: Any) -> None:
+        made = {
+            name: kind(**{option.name: given.pop(option.name) for option in fields(kind)})
+            for name, kind in groups.items()
+        }
+        command(**given, **made)
 
-
-def find_source_epsilon(source: str, policy: Path | None) -> Fraction | None:
-    """Return the default loss of a query, as `find_default_epsilon` does; for a server, DPSQL_EPSILON only."""
-    from dpsql.policy import load
-
-    if is_address(source):
-        found = os.environ.get("DPSQL_EPSILON")
-        return parse_amount(found, "DPSQL_EPSILON") if found else None
-    return find_default_epsilon(load(resolve_policy_path(parse_location(source), policy)))
+    run_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run_command
 
 
-def find_default_epsilon(rules: Policy) -> Fraction | None:
-    """Return the default loss of a query: DPSQL_EPSILON, else the policy's.
-
-    Raises LossError if the variable holds no valid loss.
-    """
-    found = os.environ.get("DPSQL_EPSILON")
-    return parse_amount(found, "DPSQL_EPSILON") if found else rules.default_epsilon
+def _list_options(group: type[Any]) -> list[inspect.Parameter]:
+    """Return a keyword parameter for each field of a group."""
+    kinds = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            option.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if option.default is MISSING else option.default,
+            annotation=kinds[option.name],
+        )
+        for option in fields(group)
+    ]
 
 
 def require_loss(
@@ -430,21 +317,6 @@ def require_loss(
             hint="add --epsilon 0.1, or state an accuracy: --target-error 50",
         )
     return said.epsilon if epsilon is None else epsilon
-
-
-def parse_target(
-    epsilon: Fraction | None, target_error: str | None, confidence: Fraction | None
-) -> Target | None:
-    """Return the target error that the options give, or None. Raises ProgrammingError if they also give a loss."""
-    if target_error is None and confidence is None:
-        return None
-    if epsilon is not None or target_error is None:
-        raise ProgrammingError(
-            "--epsilon and --target-error cannot be combined, and --confidence requires --target-error",
-            code="ambiguous",
-            hint="--epsilon 0.1, or --target-error 50 --confidence 0.95",
-        )
-    return Target(parse_target_error(target_error), CONFIDENCE if confidence is None else confidence)
 
 
 def read_sql(sql: str) -> str:

@@ -59,14 +59,28 @@ Public = Annotated[
 Output = Annotated[Path, typer.Option("--output", "-o", help="The database to write.", show_default=False)]
 
 
+@dataclass(frozen=True, slots=True)
+class SimulationOptions:
+    """The size of generated data, the seed of its rows, and the database from which public tables are copied."""
+
+    units: Units = 1000
+    rows: Rows = None
+    variant: Variant = 0
+    public: Public = None
+
+    @property
+    def size(self) -> SimulationSize:
+        """Return the size of the generated data."""
+        from dpsql.backends.simulated_rows import SimulationSize
+
+        return SimulationSize(self.units, 3 * self.units if self.rows is None else self.rows, self.variant)
+
+
 def simulate(
     policy: PolicyArgument,
     *,
     output: Output,
-    units: Units = 1000,
-    rows: Rows = None,
-    variant: Variant = 0,
-    public: Public = None,
+    simulation: SimulationOptions,
 ) -> None:
     """Generate a database from a policy alone, for development, demos and tests without a budget.
 
@@ -83,7 +97,7 @@ def simulate(
             f"{beside} already exists", code="file_exists", hint="choose another file with --output"
         )
     text = rewrite_policy_text(policy, f"generated rows, {output.name}")
-    missing = write_simulated_file(rules, make_size(units, rows, variant), output, public)
+    missing = write_simulated_file(rules, simulation.size, output, simulation.public)
     made = [name for name in rules.tables if name not in missing]
     beside.write_text(text, encoding="utf-8")
     print(f"wrote generated rows of {', '.join(made)} to {output}; its policy is {beside}")
@@ -92,13 +106,6 @@ def simulate(
             f"left out, since they declare no columns: {', '.join(missing)}; copy them with --public DATABASE",
             file=sys.stderr,
         )
-
-
-def make_size(units: int, rows: int | None, variant: int) -> SimulationSize:
-    """Return the size of the generated data from the options."""
-    from dpsql.backends.simulated_rows import SimulationSize
-
-    return SimulationSize(units, 3 * units if rows is None else rows, variant)
 
 
 _EXACT = Fraction(10**6)
@@ -134,10 +141,7 @@ def plan(
     *,
     policy: PolicyOption,
     epsilons: Losses = "0.1,0.3,1",
-    units: Units = 1000,
-    rows: Rows = None,
-    variant: Variant = 0,
-    public: Public = None,
+    simulation: SimulationOptions,
     dialect: Dialect = "duckdb",
     plot: Plot = None,
 ) -> None:
@@ -147,27 +151,21 @@ def plan(
     in the units of the values. The exit code is 1 if a query would be refused.
     """
     from dpsql.backends.simulated_rows import open_simulated_database
-    from dpsql.interfaces.shell.answers import View, build_table, format_error, highlight_error
+    from dpsql.interfaces.shell.answers import View, build_table, format_error, print_error
     from dpsql.policy import load
     from dpsql.policy.skeleton import drop_sources
 
     rules, losses, view = drop_sources(load(policy)), _parse_losses(epsilons), View.from_stream(sys.stdout)
     drawn, refused = dict[str, list[Accuracy]](), 0
-    with open_simulated_database(rules, make_size(units, rows, variant), public) as data:
-        print(f"generated rows of {units:,} units\n")
+    with open_simulated_database(rules, simulation.size, simulation.public) as data:
+        print(f"generated rows of {simulation.units:,} units\n")
         for text in (each for file in queries for each in read_queries(file)):
             print(f"{text.file}, query {text.number}: {text.short_sql}", flush=True)
             try:
                 found = list(_measure_accuracies(data, rules, text, losses, dialect))
             except Error as error:
                 refused += 1
-                print(
-                    View.from_stream(sys.stderr).render_parts(highlight_error(format_error(error))),
-                    "",
-                    sep="\n",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                print_error(format_error(error) + "\n")
                 continue
             drawn[f"{text.file.name}, {text.number}"] = found
             print(
@@ -293,19 +291,12 @@ def _iterate_table_rows(found: Sequence[Accuracy]) -> Iterator[tuple[str, ...]]:
 
 
 def _plot_accuracies(drawn: dict[str, list[Accuracy]], path: Path) -> None:
-    from dpsql.results.charts import make_figure, save_figure
+    from dpsql.results.charts import save_line_plot
 
-    figure, (axes,) = make_figure(1)
+    lines = dict[str, list[tuple[float, float]]]()
     for label, found in drawn.items():
-        for name in dict.fromkeys(name for each in found for name in each.half_widths):
-            points = [
-                (float(each.epsilon), each.half_widths[name][1])
-                for each in found
-                if name in each.half_widths and each.half_widths[name][1] is not None
-            ]
-            if points:
-                axes.plot(*zip(*points, strict=True), marker="o", label=f"{label}: {name}")
-    axes.set(xlabel="ε", ylabel="±95% of the value", xscale="log", yscale="log")
-    if axes.lines:
-        axes.legend(fontsize="small")
-    save_figure(figure, path)
+        for each in found:
+            for name, (_, part) in each.half_widths.items():
+                if part is not None:
+                    lines.setdefault(f"{label}: {name}", []).append((float(each.epsilon), part))
+    save_line_plot(lines, path, xlabel="ε", ylabel="±95% of the value", xscale="log", yscale="log")

@@ -1,4 +1,4 @@
-"""`dpsql publish`."""
+"""`dpsql publish`, `dpsql run` and `dpsql report`: many answers at once, and the report of a ledger."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpsql.errors import OperationalError, ProgrammingError
-from dpsql.interfaces.cli.ledger import Target
-from dpsql.interfaces.cli.options import (
-    AnchorPath,
-    LedgerKey,
-    NewLedger,
+from dpsql.interfaces.cli.connections import (
     connect_to_database,
+    find_default_epsilon,
+    parse_location,
     resolve_location,
+    resolve_policy_path,
+    with_ledger,
 )
+from dpsql.interfaces.cli.ledger import Target
+from dpsql.interfaces.cli.options import AnchorPath, ConnectionOptions, Dialect, Epsilon, LedgerKey, NewLedger
+from dpsql.interfaces.cli.queries import read_queries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,36 +61,17 @@ def publish(
     numbers, and continues an interrupted run.
     """
     from dpsql.interfaces.publish.publication import load_publication
-    from dpsql.ledger.open import MEMORY, is_url
+    from dpsql.ledger.open import is_url
 
     publication = load_publication(file)
     policy = file.parent / publication.policy
     database = policy if publication.database is None else resolve_location(file.parent, publication.database)
     ledger = publication.ledger
-    if ledger is None:
-        ledger = str(policy.with_suffix(".ledger"))
-    elif not is_url(ledger):
+    if ledger is not None and not is_url(ledger):
         ledger = str(file.parent / ledger)
-    book = resolve_ledger(ledger, check=check)
-    with closing(
-        connect_to_database(
-            database,
-            policy,
-            book,
-            publication.analyst,
-            ledger_key,
-            anchor=None if book == MEMORY else anchor,
-            new_ledger=new_ledger,
-        )
-    ) as connection:
+    options = ConnectionOptions(policy, ledger, ledger_key, anchor, new_ledger, publication.analyst)
+    with connect_to_database(database, with_ledger(options, policy, check=check)) as connection:
         run_publication(connection, publication, output, check=check)
-
-
-def resolve_ledger(ledger: str, *, check: bool) -> str:
-    """Return the ledger to open: one in memory if a check would otherwise create it."""
-    from dpsql.ledger.open import MEMORY, is_url
-
-    return MEMORY if check and not is_url(ledger) and not Path(ledger).is_file() else ledger
 
 
 def run_publication(
@@ -123,17 +107,68 @@ def _describe_result(result: Result) -> str:
 
 def _report_refused_queries(refused: Sequence[RefusedQuery]) -> None:
     """Print the error of each refused query."""
-    from dpsql.interfaces.shell.answers import View, format_error, highlight_error
+    from dpsql.interfaces.shell.answers import format_error, print_error
 
-    view = View.from_stream(sys.stderr)
     for each in refused:
-        print(
-            f"{each.name}:",
-            view.render_parts(highlight_error(format_error(each.error))),
-            "",
-            sep="\n",
-            file=sys.stderr,
-        )
+        print(f"{each.name}:", file=sys.stderr)
+        print_error(format_error(each.error) + "\n")
+
+
+# `dpsql run`.
+
+
+Queries = Annotated[list[Path], typer.Argument(help="Files with queries.", show_default=False)]
+DatabaseOption = Annotated[
+    str,
+    typer.Option(
+        "--database",
+        "-d",
+        metavar="DATABASE|URL",
+        help="The data, the URL of a database, or a policy with the sources of its tables.",
+        show_default=False,
+    ),
+]
+
+
+def run(
+    queries: Queries,
+    *,
+    database: DatabaseOption,
+    output: Folder = None,
+    options: ConnectionOptions,
+    epsilon: Epsilon = None,
+    dialect: Dialect = "duckdb",
+    check: Check = False,
+) -> None:
+    """Run all queries of files, or none: if one is refused, or the budget does not suffice for all, nothing is charged.
+
+    The answers are written as by `dpsql publish` and named after the files; a file's second query is NAME_2.
+    """
+    from dpsql.interfaces.publish.publication import build_publication
+    from dpsql.policy import load
+
+    data = parse_location(database)
+    rules = resolve_policy_path(data, options.policy)
+    loss = epsilon or find_default_epsilon(load(rules))
+    named = dict[str, str]()
+    for text in (each for file in queries for each in read_queries(file)):
+        stem = text.file.stem if text.number == 1 else f"{text.file.stem}_{text.number}"
+        named[_make_unique_name(stem, named)] = text.sql
+    publication = build_publication(
+        ", ".join(file.stem for file in queries), str(rules), named, loss, dialect
+    )
+    with connect_to_database(data, with_ledger(options, rules, check=check)) as connection:
+        run_publication(connection, publication, output, check=check)
+
+
+def _make_unique_name(stem: str, taken: dict[str, str]) -> str:
+    """Return a file name that no other query has."""
+    names = {name.casefold() for name in taken}
+    number, name = 1, stem
+    while name.casefold() in names:
+        number += 1
+        name = f"{stem}_{number}"
+    return name
 
 
 # `dpsql report`.

@@ -1,50 +1,38 @@
-"""`dpsql query`, `dpsql explain` and `dpsql run`: the files of queries, and where answers are written."""
+"""`dpsql query` and `dpsql explain`, the formats of answers, and files of queries."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
 from dpsql.api.remote.address import is_address
 from dpsql.errors import OperationalError, ProgrammingError
+from dpsql.interfaces.cli.connections import (
+    connect_to_source,
+    find_source_epsilon,
+)
 from dpsql.interfaces.cli.options import (
-    Analyst,
-    AnchorPath,
-    Confidence,
-    Delta,
+    ConnectionOptions,
     Dialect,
-    Epsilon,
     Fresh,
-    LedgerFile,
-    LedgerKey,
-    MaxGroups,
-    NewLedger,
-    PolicyFile,
+    QueryTerms,
     Source,
     Sql,
-    TargetError,
-    connect_to_database,
-    connect_to_source,
-    find_default_epsilon,
-    find_source_epsilon,
-    parse_location,
     read_sql,
     require_loss,
-    resolve_policy_path,
 )
-from dpsql.interfaces.cli.publish import Check, Folder, resolve_ledger, run_publication
 from dpsql.interfaces.shell.answers import AnswerFormat
-from dpsql.policy.request.query import QueryOptions
 
 if TYPE_CHECKING:
+    from dpsql.api.base_connection import BaseConnection
     from dpsql.interfaces.shell.describe import Listing
     from dpsql.results.result import Result
 
@@ -163,17 +151,8 @@ def explain(
     database: Source,
     sql: Sql,
     *,
-    policy: PolicyFile = None,
-    ledger: LedgerFile = None,
-    ledger_key: LedgerKey = None,
-    anchor: AnchorPath = None,
-    new_ledger: NewLedger = False,
-    analyst: Analyst = None,
-    epsilon: Epsilon = None,
-    delta: Delta = None,
-    max_groups: MaxGroups = None,
-    target_error: TargetError = None,
-    confidence: Confidence = None,
+    options: ConnectionOptions,
+    terms: QueryTerms,
     dialect: Dialect = "duckdb",
     fresh: Fresh = False,
 ) -> None:
@@ -181,30 +160,9 @@ def explain(
 
     The plan states the bound proved for each step and the expected error. Nothing is charged, and no private data is read.
     """
-    text = read_sql(sql)
-    default = find_source_epsilon(database, policy)
-    require_loss(epsilon, target_error, text, dialect, default, server=is_address(database))
-    with connect_to_source(
-        database,
-        policy,
-        ledger,
-        analyst,
-        ledger_key,
-        anchor=anchor,
-        new_ledger=new_ledger,
-        fresh=fresh,
-        default=default,
-    ) as connection:
-        explanation = connection.explain(
-            text,
-            epsilon=epsilon,
-            delta=delta,
-            max_groups=max_groups,
-            target_error=target_error,
-            confidence=confidence,
-            dialect=dialect,
-        )
-        print(explanation)
+    asked = AskedQuery.from_options(database, options, read_sql(sql), terms, dialect)
+    with connect_to_source(database, options, fresh=fresh, default=asked.default) as connection:
+        print(connection.explain(asked.sql, **terms.to_query_options(dialect)))
 
 
 # Read files with queries.
@@ -223,7 +181,7 @@ class FileQuery:
 
     @property
     def short_sql(self) -> str:
-        """The beginning of the query, in one line."""
+        """Return the beginning of the query, in one line."""
         line = " ".join(self.sql.split())
         return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"
 
@@ -252,21 +210,33 @@ INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 
 
+@dataclass(frozen=True, slots=True)
+class AskedQuery:
+    """A query of the command line; `loss` is its own loss, or else the `default`, and None for a target error."""
+
+    sql: str
+    terms: QueryTerms
+    dialect: str
+    default: Fraction | None
+    loss: Fraction | None
+
+    @classmethod
+    def from_options(
+        cls, source: str, options: ConnectionOptions, sql: str, terms: QueryTerms, dialect: str
+    ) -> Self:
+        """Find the loss of a query. Raises ProgrammingError (`epsilon_missing`) if there is none."""
+        default = find_source_epsilon(source, options.policy)
+        server = is_address(source)
+        loss = require_loss(terms.epsilon, terms.target_error, sql, dialect, default, server=server)
+        return cls(sql, terms, dialect, default, loss)
+
+
 def query(
     database: Source,
     sql: Sql,
     *,
-    policy: PolicyFile = None,
-    ledger: LedgerFile = None,
-    ledger_key: LedgerKey = None,
-    anchor: AnchorPath = None,
-    new_ledger: NewLedger = False,
-    analyst: Analyst = None,
-    epsilon: Epsilon = None,
-    delta: Delta = None,
-    max_groups: MaxGroups = None,
-    target_error: TargetError = None,
-    confidence: Confidence = None,
+    options: ConnectionOptions,
+    terms: QueryTerms,
     dialect: Dialect = "duckdb",
     fresh: Fresh = False,
     style: StyleOption = None,
@@ -278,124 +248,38 @@ def query(
     with the 95% interval of each noisy value. The charge follows a table; with other formats it is written to standard error.
     """
     from dpsql.interfaces.shell import describe
+
+    text, form = read_sql(sql), resolve_output_format(style, output)
+    if (table := describe.parse_describe_statement(text)) is not None:
+        with connect_to_source(database, options) as connection:
+            found = describe.build_listing(table, connection.describe())
+        write_listing(found, form, output)
+        return
+    asked = AskedQuery.from_options(database, options, text, terms, dialect)
+    with connect_to_source(database, options, fresh=fresh, default=asked.default) as connection:
+        _answer_query(connection, asked, form, output)
+
+
+def _answer_query(
+    connection: BaseConnection, asked: AskedQuery, form: OutputFormat, output: Path | None
+) -> None:
+    """Write the answer to a query, or its plan for EXPLAIN, and its charge."""
     from dpsql.interfaces.shell.answers import View, format_remarks, make_dim
     from dpsql.interfaces.shell.query_progress import QueryInterrupted, run_query
     from dpsql.interfaces.shell.session import is_explain
 
-    text, form = read_sql(sql), resolve_output_format(style, output)
-    if (table := describe.parse_describe_statement(text)) is not None:
-        with connect_to_source(
-            database, policy, ledger, analyst, ledger_key, anchor=anchor, new_ledger=new_ledger
-        ) as connection:
-            found = describe.build_listing(table, connection.describe())
-        write_listing(found, form, output)
+    terms = asked.terms.to_query_options(asked.dialect)
+    if is_explain(asked.sql):
+        print(connection.explain(asked.sql, **terms))
         return
-    default = find_source_epsilon(database, policy)
-    loss = require_loss(epsilon, target_error, text, dialect, default, server=is_address(database))
-    with connect_to_source(
-        database,
-        policy,
-        ledger,
-        analyst,
-        ledger_key,
-        anchor=anchor,
-        new_ledger=new_ledger,
-        fresh=fresh,
-        default=default,
-    ) as connection:
-        terms: QueryOptions = {
-            "epsilon": epsilon,
-            "delta": delta,
-            "max_groups": max_groups,
-            "target_error": target_error,
-            "confidence": confidence,
-            "dialect": dialect,
-        }
-        if is_explain(text):
-            print(connection.explain(text, **terms))
-            return
-        progress = sys.stderr if sys.stderr.isatty() else None
-        try:
-            result = run_query(connection, text, terms, progress=progress)
-        except QueryInterrupted as stopped:
-            print(stopped.text, file=sys.stderr)
-            raise typer.Exit(INTERRUPTED) from None
-        write_answer(result, form, output)
-        beside = sys.stdout if form is OutputFormat.table and output is None else sys.stderr
-        when = connection.find_answer_time(result.receipt)
-        cost = format_remarks(result, loss, connection.budget().values(), when)
-        print(View.from_stream(beside).render_parts(make_dim(cost)), file=beside)
-
-
-# `dpsql run`.
-
-
-Queries = Annotated[list[Path], typer.Argument(help="Files with queries.", show_default=False)]
-DatabaseOption = Annotated[
-    str,
-    typer.Option(
-        "--database",
-        "-d",
-        metavar="DATABASE|URL",
-        help="The data, the URL of a database, or a policy with the sources of its tables.",
-        show_default=False,
-    ),
-]
-
-
-def run(
-    queries: Queries,
-    *,
-    database: DatabaseOption,
-    output: Folder = None,
-    policy: PolicyFile = None,
-    ledger: LedgerFile = None,
-    ledger_key: LedgerKey = None,
-    anchor: AnchorPath = None,
-    new_ledger: NewLedger = False,
-    analyst: Analyst = None,
-    epsilon: Epsilon = None,
-    dialect: Dialect = "duckdb",
-    check: Check = False,
-) -> None:
-    """Run all queries of files, or none: if one is refused, or the budget does not suffice for all, nothing is charged.
-
-    The answers are written as by `dpsql publish` and named after the files; a file's second query is NAME_2.
-    """
-    from dpsql.interfaces.publish.publication import build_publication
-    from dpsql.ledger.open import MEMORY
-    from dpsql.policy import load
-
-    data = parse_location(database)
-    rules = resolve_policy_path(data, policy)
-    loss = epsilon or find_default_epsilon(load(rules))
-    named = dict[str, str]()
-    for text in (each for file in queries for each in read_queries(file)):
-        stem = text.file.stem if text.number == 1 else f"{text.file.stem}_{text.number}"
-        named[_make_unique_name(stem, named)] = text.sql
-    publication = build_publication(
-        ", ".join(file.stem for file in queries), str(rules), named, loss, dialect
-    )
-    book = resolve_ledger(ledger or str(rules.with_suffix(".ledger")), check=check)
-    with closing(
-        connect_to_database(
-            data,
-            policy,
-            book,
-            analyst,
-            ledger_key,
-            anchor=None if book == MEMORY else anchor,
-            new_ledger=new_ledger,
-        )
-    ) as connection:
-        run_publication(connection, publication, output, check=check)
-
-
-def _make_unique_name(stem: str, taken: dict[str, str]) -> str:
-    """Return a file name that no other query has."""
-    names = {name.casefold() for name in taken}
-    number, name = 1, stem
-    while name.casefold() in names:
-        number += 1
-        name = f"{stem}_{number}"
-    return name
+    progress = sys.stderr if sys.stderr.isatty() else None
+    try:
+        result = run_query(connection, asked.sql, terms, progress=progress)
+    except QueryInterrupted as stopped:
+        print(stopped.text, file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+    write_answer(result, form, output)
+    stream = sys.stdout if form is OutputFormat.table and output is None else sys.stderr
+    when = connection.find_answer_time(result.receipt)
+    remarks = format_remarks(result, asked.loss, connection.budget().values(), when)
+    print(View.from_stream(stream).render_parts(make_dim(remarks)), file=stream)

@@ -13,7 +13,7 @@ from dpsql.errors import OperationalError
 from dpsql.interfaces.cli.options import LedgerKey
 
 if TYPE_CHECKING:
-    from dpsql.ledger.protocol import Entry
+    from dpsql.ledger import Entry
     from dpsql.ledger.receipts import CheckedReceipt
 
 receipt = typer.Typer(help="Verify the receipt of an answer against the ledger.", no_args_is_help=True)
@@ -22,7 +22,7 @@ File = Annotated[
     Path,
     typer.Argument(metavar="FILE", help="The receipt's file, or - for standard input.", show_default=False),
 ]
-Target = Annotated[
+ChargedLedger = Annotated[
     str,
     typer.Option(
         "--ledger",
@@ -39,8 +39,8 @@ def _keep_command_name() -> None:
     """Keep `verify` a subcommand although it is the only one."""
 
 
-@receipt.command()
-def verify(file: File, ledger: Target, ledger_key: LedgerKey = None) -> None:
+@receipt.command("verify")
+def verify_receipt(file: File, ledger: ChargedLedger, ledger_key: LedgerKey = None) -> None:
     """Verify that the ledger has the charges of a receipt."""
     from dpsql.ledger.digest import read_ledger_key as read_key
     from dpsql.ledger.reader import LedgerReader

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dpsql.errors import Error
-from dpsql.interfaces.cli.options import AnchorPath, AuditFile, LedgerFile, LedgerKey
-from dpsql.interfaces.cli.options import _parse_epsilon as epsilon_of
+from dpsql.interfaces.cli.connections import get_default_ledger
+from dpsql.interfaces.cli.options import AnchorPath, AuditFile, LedgerFile, LedgerKey, make_number_parser
 from dpsql.interfaces.cli.users import USERS, Store
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from dpsql.interfaces.server.http.door import HttpServer
     from dpsql.interfaces.server.http.oidc import OidcProvider
+    from dpsql.interfaces.server.service import Service
+    from dpsql.interfaces.server.users import UserStore
 
 PolicyArgument = Annotated[
     Path, typer.Argument(metavar="POLICY", help="The owner's policy.", show_default=False)
@@ -64,7 +69,7 @@ DefaultEpsilon = Annotated[
     typer.Option(
         "--epsilon",
         "-e",
-        parser=epsilon_of,
+        parser=make_number_parser("epsilon"),
         metavar="NUMBER",
         help="The privacy loss of a query in sessions that do not set one.",
         show_default=False,
@@ -188,34 +193,99 @@ Idle = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class DataOptions:
+    """The data that a server answers from, and the files that it writes."""
+
+    database: DatabaseFile = None
+    ledger: LedgerFile = None
+    ledger_key: LedgerKey = None
+    anchor: AnchorPath = None
+    audit: AuditFile = None
+    users: Store = USERS
+
+
+@dataclass(frozen=True, slots=True)
+class ListenOptions:
+    """Where a server listens, and whether its connections are encrypted."""
+
+    host: Host = "localhost"
+    port: Port = 5439
+    http_port: HttpPort = 8439
+    tls_certificate: Certificate = None
+    tls_key: CertificateKey = None
+    in_the_clear: InTheClear = False
+
+
+@dataclass(frozen=True, slots=True)
+class LimitOptions:
+    """How many connections and statements a server has at a time."""
+
+    connections: MostConnections = 200
+    workers: Workers = 8
+    running: Running = 4
+    processes: Processes = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LoginOptions:
+    """The OpenID Connect issuer at which users log in."""
+
+    oidc_issuer: Issuer = None
+    oidc_client: ClientId = None
+    oidc_secret: ClientSecret = None
+    oidc_redirect: Redirect = None
+    oidc_audience: Audience = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOptions:
+    """How long statements and sessions of a server may last, and at which times it answers."""
+
+    answer_grid: AnswerGrid = None
+    longest: Longest = None
+    idle: Idle = None
+
+
+@dataclass(frozen=True, slots=True)
+class _ServerSettings:
+    """All settings of a server; `epsilon` is the loss of a query in sessions that do not set one."""
+
+    policy: Path
+    data: DataOptions
+    listen: ListenOptions
+    limits: LimitOptions
+    login: LoginOptions
+    times: TimeOptions
+    epsilon: Fraction | None
+
+    @property
+    def ledger(self) -> str:
+        """Return the given ledger, or the one beside the policy."""
+        return self.data.ledger or get_default_ledger(self.policy)
+
+    @property
+    def audit(self) -> Path:
+        """Return the given audit log, or the one beside the policy."""
+        return self.data.audit or self.policy.with_suffix(".audit")
+
+    @property
+    def redirect(self) -> str:
+        """Return the given address of the web page, or the one at which the server listens."""
+        listen = self.listen
+        scheme = "http" if listen.tls_certificate is None else "https"
+        return self.login.oidc_redirect or f"{scheme}://{listen.host}:{listen.http_port}/"
+
+
 def serve(
     policy: PolicyArgument,
     *,
-    database: DatabaseFile = None,
-    ledger: LedgerFile = None,
-    ledger_key: LedgerKey = None,
-    anchor: AnchorPath = None,
-    audit: AuditFile = None,
-    users: Store = USERS,
-    host: Host = "localhost",
-    port: Port = 5439,
-    http_port: HttpPort = 8439,
-    tls_certificate: Certificate = None,
-    tls_key: CertificateKey = None,
-    in_the_clear: InTheClear = False,
+    data: DataOptions,
+    listen: ListenOptions,
     epsilon: DefaultEpsilon = None,
-    connections: MostConnections = 200,
-    workers: Workers = 8,
-    running: Running = 4,
-    processes: Processes = 1,
-    oidc_issuer: Issuer = None,
-    oidc_client: ClientId = None,
-    oidc_secret: ClientSecret = None,
-    oidc_redirect: Redirect = None,
-    oidc_audience: Audience = None,
-    answer_grid: AnswerGrid = None,
-    longest: Longest = None,
-    idle: Idle = None,
+    limits: LimitOptions,
+    login: LoginOptions,
+    times: TimeOptions,
     check: Check = False,
 ) -> None:
     """Serve analysts over the PostgreSQL protocol (psql, SQLAlchemy and others) and over HTTP, until SIGTERM or Ctrl-C.
@@ -224,104 +294,112 @@ def serve(
     policy, the data and the users, and keeps all connections. The HTTP API requires `dpsql[server]`; without it, only the
     PostgreSQL port is open.
     """
+    settings = _ServerSettings(policy, data, listen, limits, login, times, epsilon)
+    provider = _make_login_provider(settings)
+    if check:
+        _check_server(settings)
+    else:
+        _run_server(settings, provider)
+
+
+def _run_server(settings: _ServerSettings, provider: OidcProvider | None) -> None:
+    """Open what the server needs, and serve until a signal stops it."""
     import asyncio
 
-    redirect = oidc_redirect or f"http{'s' * (tls_certificate is not None)}://{host}:{http_port}/"
-    provider = _make_login_provider(oidc_issuer, oidc_client, oidc_secret, redirect, oidc_audience)
-    if check:
-        ports = (("PostgreSQL", port), *([] if _find_http_server() is None else [("HTTP", http_port)]))
-        _check_server(
-            policy,
-            database,
-            users=users,
-            ledger=ledger or str(policy.with_suffix(".ledger")),
-            ledger_key=ledger_key,
-            anchor=anchor,
-            audit=audit or policy.with_suffix(".audit"),
-            host=host,
-            ports=ports,
-            certificate=tls_certificate,
-            key=tls_key,
-            in_the_clear=in_the_clear,
-        )
-        return
-
-    from dpsql.interfaces.server.audit import ServerAudit, get_audit_anchor
-    from dpsql.interfaces.server.doors import Lifecycle
-    from dpsql.interfaces.server.doors import serve_until_signal as served
-    from dpsql.interfaces.server.limits import Limits
-    from dpsql.interfaces.server.listener import PgServer
-    from dpsql.interfaces.server.service import Service, describe_service, reload_service
-    from dpsql.interfaces.server.sockets import is_local, load_tls_context, log_event
-    from dpsql.interfaces.server.user_changes import UserChangeWatcher
+    from dpsql.interfaces.server.sockets import load_tls_context
     from dpsql.interfaces.server.users import UserStore
-    from dpsql.ledger.audit_log import AuditLog
-    from dpsql.ledger.digest import read_ledger_key as read_key
 
-    tls = None if tls_certificate is None else load_tls_context(tls_certificate, tls_key)
-    store = UserStore.open(users)
+    listen = settings.listen
+    tls = None if listen.tls_certificate is None else load_tls_context(listen.tls_certificate, listen.tls_key)
+    store = UserStore.open(settings.data.users)
     if provider is not None:
         store.require_issuer(provider.client.issuer)
-    log_of_events = AuditLog.open(
-        audit or policy.with_suffix(".audit"), read_key(ledger_key), get_audit_anchor(anchor)
-    )
-    service = Service(
-        policy,
-        database,
-        users=store,
-        ledger=ledger or str(policy.with_suffix(".ledger")),
-        ledger_key=ledger_key,
-        anchor=anchor,
-        epsilon=None if epsilon is None else str(epsilon),
-        audit=ServerAudit(log_of_events),
-        processes=processes,
-        limits=Limits(
-            workers=workers,
-            running_per_user=running,
-            connections=connections,
-            statement_seconds=Limits().statement_seconds if longest is None else longest,
-            answer_grid=answer_grid or 0.0,
-            idle_seconds=idle or 0.0,
-        ),
-    )
-    door_of = _find_http_server()
-
-    def report_ports(ports: list[list[int]]) -> None:
-        print(describe_service(service))
-        for what, found in zip(("PostgreSQL", "HTTP"), filter(None, ports), strict=False):
-            print(f"{what}: listening on {host}:{', '.join(map(str, found))}")
-        if door_of is None:
-            print(_NO_HTTP)
-        print("Ctrl-C stops", flush=True)
-
-    async def run_server() -> None:
-        listener = PgServer(
-            service, tls=tls, requires_tls=tls is not None and not is_local(host), log=log_event
-        )
-        doors = [Lifecycle(lambda: listener.start(host, port, in_the_clear=in_the_clear), listener.stop)]
-        if door_of is not None:
-            door = door_of(service, tls=tls, log=log_event, provider=provider)
-            doors.append(Lifecycle(lambda: door.start(host, http_port, in_the_clear=in_the_clear), door.stop))
-        changes = UserChangeWatcher(service, log_event)
-        doors.append(Lifecycle(changes.start, changes.stop))
-
-        async def reload_quietly() -> None:
-            with suppress(Error):  # which is in the log
-                await reload_service(service, log_event, "SIGHUP")
-
-        await served(doors, report_ports, reload_quietly)
-
+    service = _open_service(settings, store)
     try:
-        asyncio.run(run_server())
+        asyncio.run(_serve_until_signal(service, listen, tls, provider))
     finally:
         service.close()
         store.close()
 
 
-def _make_login_provider(
-    issuer: str | None, client: str | None, secret: Path | None, redirect: str, audience: str | None
-) -> OidcProvider | None:
+def _open_service(settings: _ServerSettings, users: UserStore) -> Service:
+    """Open the audit log, and the service that answers queries."""
+    from dpsql.interfaces.server.audit import ServerAudit, get_audit_anchor
+    from dpsql.interfaces.server.limits import Limits
+    from dpsql.interfaces.server.service import Service
+    from dpsql.ledger.audit_log import AuditLog
+    from dpsql.ledger.digest import read_ledger_key
+
+    data, limits, times = settings.data, settings.limits, settings.times
+    log = AuditLog.open(settings.audit, read_ledger_key(data.ledger_key), get_audit_anchor(data.anchor))
+    return Service(
+        settings.policy,
+        data.database,
+        users=users,
+        ledger=settings.ledger,
+        ledger_key=data.ledger_key,
+        anchor=data.anchor,
+        epsilon=None if settings.epsilon is None else str(settings.epsilon),
+        audit=ServerAudit(log),
+        processes=limits.processes,
+        limits=Limits(
+            workers=limits.workers,
+            running_per_user=limits.running,
+            connections=limits.connections,
+            statement_seconds=Limits().statement_seconds if times.longest is None else times.longest,
+            answer_grid=times.answer_grid or 0.0,
+            idle_seconds=times.idle or 0.0,
+        ),
+    )
+
+
+async def _serve_until_signal(
+    service: Service, listen: ListenOptions, tls: SSLContext | None, provider: OidcProvider | None
+) -> None:
+    """Listen on both ports, and print them; a reload after SIGHUP that fails is in the log."""
+    from dpsql.interfaces.server.doors import Lifecycle, serve_until_signal
+    from dpsql.interfaces.server.listener import PgServer
+    from dpsql.interfaces.server.service import describe_service, reload_service
+    from dpsql.interfaces.server.sockets import is_local, log_event
+    from dpsql.interfaces.server.user_changes import UserChangeWatcher
+
+    host, in_the_clear = listen.host, listen.in_the_clear
+    requires_tls = tls is not None and not is_local(host)
+    listener = PgServer(service, tls=tls, requires_tls=requires_tls, log=log_event)
+    doors = [Lifecycle(lambda: listener.start(host, listen.port, in_the_clear=in_the_clear), listener.stop)]
+    http_server = _find_http_server()
+    if http_server is not None:
+        door = http_server(service, tls=tls, log=log_event, provider=provider)
+        doors.append(
+            Lifecycle(lambda: door.start(host, listen.http_port, in_the_clear=in_the_clear), door.stop)
+        )
+    changes = UserChangeWatcher(service, log_event)
+    doors.append(Lifecycle(changes.start, changes.stop))
+
+    def report_ports(ports: list[list[int]]) -> None:
+        print(describe_service(service))
+        for what, found in zip(("PostgreSQL", "HTTP"), filter(None, ports), strict=False):
+            print(f"{what}: listening on {host}:{', '.join(map(str, found))}")
+        if http_server is None:
+            print(_NO_HTTP)
+        print("Ctrl-C stops", flush=True)
+
+    async def reload_quietly() -> None:
+        with suppress(Error):  # which is in the log
+            await reload_service(service, log_event, "SIGHUP")
+
+    await serve_until_signal(doors, report_ports, reload_quietly)
+
+
+def _make_login_provider(settings: _ServerSettings) -> OidcProvider | None:
     """Return the OpenID Connect provider of the options, or None if they name none."""
+    login = settings.login
+    issuer, client, secret, audience = (
+        login.oidc_issuer,
+        login.oidc_client,
+        login.oidc_secret,
+        login.oidc_audience,
+    )
     if issuer is None and client is None and secret is None and audience is None:
         return None
     if issuer is None or client is None:
@@ -335,21 +413,37 @@ def _make_login_provider(
         text = None if secret is None else secret.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         raise typer.BadParameter(f"cannot read the client's secret from {secret}") from None
-    return Found(OidcClient(issuer, client, redirect, text, audience))
+    return Found(OidcClient(issuer, client, settings.redirect, text, audience))
 
 
-def _check_server(policy: Path, database: Path | None, **plan: Any) -> None:
+def _check_server(settings: _ServerSettings) -> None:
     """Print the results of the checks, and exit with code 1 if a server would not start."""
     from dpsql.interfaces.server.check import ServerOptions, iterate_findings
     from dpsql.interfaces.shell.answers import format_error
 
+    data, listen = settings.data, settings.listen
+    has_http = _find_http_server() is not None
+    planned = ServerOptions(
+        settings.policy,
+        data.database,
+        users=data.users,
+        ledger=settings.ledger,
+        ledger_key=data.ledger_key,
+        anchor=data.anchor,
+        audit=settings.audit,
+        host=listen.host,
+        ports=(("PostgreSQL", listen.port), *([("HTTP", listen.http_port)] if has_http else ())),
+        certificate=listen.tls_certificate,
+        key=listen.tls_key,
+        in_the_clear=listen.in_the_clear,
+    )
     wrong = False
-    for each in iterate_findings(ServerOptions(policy, database, **plan)):
+    for each in iterate_findings(planned):
         wrong = wrong or each.error is not None
         print(
             f"{each.name}: {each.found}" if each.error is None else f"{each.name}: {format_error(each.error)}"
         )
-    if _find_http_server() is None:
+    if not has_http:
         print(_NO_HTTP)
     if wrong:
         raise typer.Exit(1)

@@ -12,33 +12,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpsql.api.remote.address import is_address
-from dpsql.interfaces.cli.options import (
-    Analyst,
-    AnchorPath,
-    Confidence,
-    Delta,
-    Epsilon,
-    Fresh,
-    LedgerFile,
-    LedgerKey,
-    MaxGroups,
-    NewLedger,
-    PolicyFile,
-    Reserve,
-    Source,
-    TargetError,
+from dpsql.interfaces.cli.connections import (
     connect_to_source,
     find_source_epsilon,
     hide_password,
-    make_number_parser,
     parse_location,
-    parse_target,
     resolve_policy_path,
+)
+from dpsql.interfaces.cli.options import (
+    ConnectionOptions,
+    Fresh,
+    QueryTerms,
+    Reserve,
+    Source,
+    make_number_parser,
 )
 from dpsql.interfaces.shell.answers import AnswerFormat
 
 if TYPE_CHECKING:
-    from dpsql.interfaces.shell.settings import SessionState
+    from dpsql.api.base_connection import BaseConnection
+    from dpsql.interfaces.shell.settings import SessionState, Settings
+    from dpsql.policy.request.target import Target
 
 
 class ShellFormat(StrEnum):
@@ -81,17 +75,8 @@ AskAbove = Annotated[
 def shell(
     database: Source,
     *,
-    policy: PolicyFile = None,
-    ledger: LedgerFile = None,
-    ledger_key: LedgerKey = None,
-    anchor: AnchorPath = None,
-    new_ledger: NewLedger = False,
-    analyst: Analyst = None,
-    epsilon: Epsilon = None,
-    delta: Delta = None,
-    max_groups: MaxGroups = None,
-    target_error: TargetError = None,
-    confidence: Confidence = None,
+    options: ConnectionOptions,
+    terms: QueryTerms,
     dialect: ShellDialect = None,
     fresh: Fresh = False,
     style: ShellStyle = None,
@@ -103,48 +88,55 @@ def shell(
     Statements end with a semicolon. Statements from a pipe are answered one by one, without a prompt. Settings are in
     ~/.config/dpsql/config.toml.
     """
-    from dpsql.interfaces.shell.answers import View
-    from dpsql.interfaces.shell.prompt import get_history_path, run_interactive, run_piped
-    from dpsql.interfaces.shell.session import Session
-    from dpsql.interfaces.shell.settings import PLAIN, SessionState, get_config_path, load_settings
+    from dpsql.interfaces.shell.settings import get_config_path, load_settings
     from dpsql.sql.parse.dialect import require_dialect
 
-    chosen = load_settings(get_config_path())
-    if ask_above is not None:
-        chosen = replace(chosen, ask_above=ask_above)
-    read_as, form = dialect or chosen.dialect, AnswerFormat(chosen.format if style is None else style.value)
-    require_dialect(read_as)
-    target = parse_target(epsilon, target_error, confidence)
-    default = find_source_epsilon(database, policy)
-    with connect_to_source(
-        database,
-        policy,
-        ledger,
-        analyst,
-        ledger_key,
-        anchor=anchor,
-        new_ledger=new_ledger,
-        fresh=fresh,
-        reserve=reserve,
-    ) as connection:
-        loss = default if epsilon is None and target is None else epsilon
-        view = View.from_stream(sys.stdout)
-        state = SessionState(
-            connection,
-            replace(view, color=view.color and chosen.theme != PLAIN),
-            loss,
-            delta,
-            max_groups,
-            form,
-            dialect=read_as,
-            target=target,
-            settings=chosen,
-        )
-        if sys.stdin.isatty() and sys.stdout.isatty():
-            print(_format_banner(state, _describe_source(database, policy)))
-            run_interactive(Session(state), history=get_history_path() if chosen.history else None)
-        elif not run_piped(Session(state), sys.stdin, _write_flushed, _write_error):
-            raise typer.Exit(1)
+    settings = load_settings(get_config_path())
+    settings = replace(
+        settings,
+        ask_above=settings.ask_above if ask_above is None else ask_above,
+        dialect=dialect or settings.dialect,
+        format=settings.format if style is None else style.value,
+    )
+    require_dialect(settings.dialect)
+    target = terms.parse_target()
+    default = find_source_epsilon(database, options.policy)
+    epsilon = default if terms.epsilon is None and target is None else terms.epsilon
+    with connect_to_source(database, options, fresh=fresh, reserve=reserve) as connection:
+        state = _build_state(connection, replace(terms, epsilon=epsilon), target, settings)
+        _run_session(state, _describe_source(database, options.policy))
+
+
+def _build_state(
+    connection: BaseConnection, terms: QueryTerms, target: Target | None, settings: Settings
+) -> SessionState:
+    from dpsql.interfaces.shell.answers import View
+    from dpsql.interfaces.shell.settings import PLAIN, SessionState
+
+    view = View.from_stream(sys.stdout)
+    return SessionState(
+        connection,
+        replace(view, color=view.color and settings.theme != PLAIN),
+        terms.epsilon,
+        terms.delta,
+        terms.max_groups,
+        AnswerFormat(settings.format),
+        dialect=settings.dialect,
+        target=target,
+        settings=settings,
+    )
+
+
+def _run_session(state: SessionState, source: str) -> None:
+    """Run the statements of a terminal or a pipe. Raises typer.Exit with 1 if a statement of a pipe failed."""
+    from dpsql.interfaces.shell.prompt import get_history_path, run_interactive, run_piped
+    from dpsql.interfaces.shell.session import Session
+
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        print(_format_banner(state, source))
+        run_interactive(Session(state), history=get_history_path() if state.settings.history else None)
+    elif not run_piped(Session(state), sys.stdin, _write_flushed, _write_error):
+        raise typer.Exit(1)
 
 
 def _describe_source(database: str, policy: Path | None) -> str:

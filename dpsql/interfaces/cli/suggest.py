@@ -6,7 +6,7 @@ import difflib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -15,24 +15,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpsql.errors import OperationalError, ProgrammingError
-from dpsql.interfaces.cli.options import (
-    Analyst,
-    AnchorPath,
-    Epsilon,
-    LedgerFile,
-    LedgerKey,
-    NewLedger,
-    PolicyFile,
+from dpsql.interfaces.cli.connections import (
     connect_to_database,
     find_default_epsilon,
     parse_location,
     resolve_policy_path,
+    with_ledger,
 )
-from dpsql.interfaces.cli.publish import resolve_ledger
+from dpsql.interfaces.cli.options import ConnectionOptions, Epsilon
 from dpsql.interfaces.shell.answers import escape_unprintable
 from dpsql.policy.names import normalize_name
 
 if TYPE_CHECKING:
+    from dpsql.api.connection import Connection
     from dpsql.backends.analyst_schema import DatabaseSchema
     from dpsql.interfaces.suggest.questions import Proposal, Question
     from dpsql.interfaces.suggest.text import Keys
@@ -91,20 +86,33 @@ _SAID = {
 Check = Annotated[bool, typer.Option("--check", help="Show the charge without running the queries.")]
 
 
+@dataclass(frozen=True, slots=True)
+class ProposalOptions:
+    """The columns to propose bounds and values for, and whether to propose rows_per_unit."""
+
+    column: Columns = None
+    values: Listed = None
+    rows_per_unit: Rows = False
+
+
+@dataclass(frozen=True, slots=True)
+class _ProposalTask:
+    """The table to propose for, its policy with the policy's file and text, and the loss of all queries together."""
+
+    table: str
+    file: Path
+    text: str
+    policy: Policy
+    loss: Fraction
+
+
 def suggest(
     table: TableName,
     database: Database = None,
     *,
-    policy: PolicyFile = None,
-    ledger: LedgerFile = None,
-    ledger_key: LedgerKey = None,
-    anchor: AnchorPath = None,
-    new_ledger: NewLedger = False,
-    analyst: Analyst = None,
+    options: ConnectionOptions,
     epsilon: Epsilon = None,
-    column: Columns = None,
-    values: Listed = None,
-    rows_per_unit: Rows = False,
+    wanted: ProposalOptions,
     output: Output = None,
     check: Check = False,
 ) -> None:
@@ -115,17 +123,14 @@ def suggest(
     needs a public range to begin with: declared bounds, however wide, or the range of its type. The proposed policy and the
     receipts are written to new files, and the changes are shown.
     """
-    from dpsql.api.connection import Connection
-    from dpsql.engine.engine import Engine
-    from dpsql.interfaces.publish.publication import build_publication, forecast_publication, require_budget
-    from dpsql.interfaces.suggest.questions import build_questions, find_proposal
-    from dpsql.interfaces.suggest.text import with_keys
     from dpsql.policy import load
 
     data = None if database is None else parse_location(database)
-    rules = resolve_policy_path(data, policy) if data is not None else policy or _require_policy_variable()
+    if data is not None:
+        rules = resolve_policy_path(data, options.policy)
+    else:
+        rules = options.policy or _require_policy_variable()
     target = output or rules.with_suffix(".suggested.yaml")
-    receipts = target.with_suffix(".receipts.json")
     declared = load(rules)
     loss = epsilon or find_default_epsilon(declared)
     if loss is None:
@@ -133,59 +138,65 @@ def suggest(
             "no privacy loss given: pass --epsilon", code="epsilon_missing", hint="--epsilon 0.1"
         )
     if not check:
-        _require_new_files(target, receipts)
-    with closing(
-        connect_to_database(
-            data or rules,
-            rules,
-            resolve_ledger(ledger or str(rules.with_suffix(".ledger")), check=check),
-            analyst,
-            ledger_key,
-            anchor=None if check else anchor,
-            new_ledger=new_ledger,
+        _require_new_files(target, target.with_suffix(".receipts.json"))
+    options = with_ledger(options, rules, check=check)
+    if check:
+        options = replace(options, anchor=None)
+    task = _ProposalTask(table, rules, rules.read_text(encoding="utf-8-sig"), declared, Fraction(loss))
+    with connect_to_database(data or rules, options) as connection:
+        found = _ask_questions(connection, task, wanted, check=check)
+    _write_proposals(task, found, target)
+
+
+def _ask_questions(
+    connection: Connection, task: _ProposalTask, wanted: ProposalOptions, *, check: bool
+) -> list[tuple[Question, Result, Proposal | None]]:
+    """Charge and answer the queries that propose, after all of them fit the budget.
+
+    Raises ProgrammingError (`nothing_to_suggest`) if there is none, and typer.Exit after a `check`, which charges nothing.
+    """
+    from dpsql.api.connection import Connection as Queries
+    from dpsql.interfaces.publish.publication import build_publication, forecast_publication, require_budget
+    from dpsql.interfaces.suggest.questions import build_questions, find_proposal
+    from dpsql.interfaces.suggest.text import with_keys
+    from dpsql.policy import load
+
+    engine, table = connection.engine, task.table
+    types = dict(_list_columns(engine.backend.read_schema(), table))
+    wide, asked = build_questions(
+        task.policy, table, types, wanted.column or (), wanted.values or (), rows=wanted.rows_per_unit
+    )
+    if not asked:
+        raise ProgrammingError(
+            f"every column of {table} already has bounds or values, or needs none",
+            code="nothing_to_suggest",
+            hint="add --column NAME to propose narrower bounds or values, or --rows-per-unit to propose fewer rows",
         )
-    ) as connection:
-        engine = connection.engine
-        types = dict(_list_columns(engine.backend.read_schema(), table))
-        wide, asked = build_questions(declared, table, types, column or (), values or (), rows=rows_per_unit)
-        if not asked:
-            raise ProgrammingError(
-                f"every column of {table} already has bounds or values, or needs none",
-                code="nothing_to_suggest",
-                hint="add --column NAME to propose narrower bounds or values, or --rows-per-unit to propose fewer rows",
-            )
-        wide, text = load(wide), rules.read_text(encoding="utf-8-sig")
-        with_keys(
-            text, table, _build_sample_keys(wide, table, asked)
-        )  # before any charge, check that the text can be edited
-        share = Fraction(loss) / len(asked)
-        asking = Connection(
-            Engine(wide, engine.backend, engine.ledger, engine.analyst, engine.entropy), share
-        )
-        named = {f"c{number}": each.sql for number, each in enumerate(asked)}
-        publication = build_publication(f"proposals for {table}", str(rules), named, share, "duckdb")
-        planned, refused = forecast_publication(asking, publication)
-        if planned is None:
-            raise refused[0].error
-        if check:
-            print(planned)
-            raise typer.Exit(0 if planned.fits else 4)
-        require_budget(planned)
-        answers = [(each, asking.query(each.sql, epsilon=share)) for each in asked]
-    found = [(each, result, find_proposal(each, wide, table, result)) for each, result in answers]
-    _write_proposals(rules, table, found, text, target)
+    wide = load(wide)
+    # Before any charge, check that the text can be edited.
+    with_keys(task.text, table, _build_sample_keys(wide, table, asked))
+    share = task.loss / len(asked)
+    asking = Queries(replace(engine, policy=wide), share)
+    named = {f"c{number}": each.sql for number, each in enumerate(asked)}
+    publication = build_publication(f"proposals for {table}", str(task.file), named, share, "duckdb")
+    planned, refused = forecast_publication(asking, publication)
+    if planned is None:
+        raise refused[0].error
+    if check:
+        print(planned)
+        raise typer.Exit(0 if planned.fits else 4)
+    require_budget(planned)
+    answers = [(each, asking.query(each.sql, epsilon=share)) for each in asked]
+    return [(each, result, find_proposal(each, wide, table, result)) for each, result in answers]
 
 
 def _write_proposals(
-    rules: Path,
-    table: str,
-    found: Sequence[tuple[Question, Result, Proposal | None]],
-    text: str,
-    target: Path,
+    task: _ProposalTask, found: Sequence[tuple[Question, Result, Proposal | None]], target: Path
 ) -> None:
     """Write the receipts and the proposed policy, and print the changes."""
     from dpsql.interfaces.suggest.text import with_keys
 
+    table, rules, text = task.table, task.file, task.text
     receipts = target.with_suffix(".receipts.json")
     columns = {each.column: {each.key: each.found} for _, _, each in found if each is not None}
     _write_new_file(

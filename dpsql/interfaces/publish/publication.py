@@ -221,7 +221,7 @@ def _escape_line(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-# Asks what a publication names: all of it is checked against policy and budget first, then written table by table.
+# Run a publication: all queries are checked against policy and budget first; then each table is written.
 #
 # Asked again, a table is answered by its stored release, free: a release that was interrupted goes on, and one that is
 # complete is made again from the ledger, file for file.

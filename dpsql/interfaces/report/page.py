@@ -5,7 +5,7 @@ Analysts' texts are escaped, with control characters written out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -18,6 +18,7 @@ from dpsql.ledger.entry_kinds import AMEND, CHARGE, DRAW, FAILURE, RELEASED, RES
 from dpsql.ledger.protocol import Account, AccountKey, BudgetState, Entry, LedgerHead
 from dpsql.policy.request.loss import format_rounded
 from dpsql.results.budgets import BUDGET_HEADS, format_budget_cells
+from dpsql.results.charts import MOST_LINES, render_step_chart
 
 if TYPE_CHECKING:
     from dpsql.ledger.reader import LedgerReader
@@ -145,65 +146,6 @@ def _compute_part(loss: int, entry: Entry) -> Fraction:
     return Fraction(loss, entry.limit.loss) if entry.limit.loss else Fraction(0)
 
 
-# A chart of spending over time: steps in SVG, without scripts.
-
-
-WIDTH, HEIGHT = 720, 260
-_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 12, 10, 28
-MOST_LINES = 6
-"""The largest number of accounts in the chart, limited by the number of distinguishable colors."""
-
-
-def render_chart(spent: Mapping[str, Sequence[BudgetStep]]) -> str:
-    """Render the spent share of each account's budget over time, in percent, by name.
-
-    A line stays level until the next entry, since nothing is spent in between, and falls when a budget renews.
-    """
-    moments = [step.at for steps in spent.values() for step in steps]
-    if not moments:
-        return ""
-    first, last = min(moments), max(moments)
-    lines = [*_render_grid(), *_render_dates(first, last)]
-    for place, (name, steps) in enumerate(list(spent.items())[:MOST_LINES]):
-        path = _format_path(steps, first, last)
-        lines.append(f'<path class="line c{place}" d="{path}"><title>{escape(name)}</title></path>')
-    drawn = "\n".join(lines)
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="Part of each budget that was spent, over time">\n'
-        f"{drawn}\n</svg>"
-    )
-
-
-def _format_path(steps: Sequence[BudgetStep], first: datetime, last: datetime) -> str:
-    found = f"M{_LEFT} {_compute_y(0):.1f}"
-    for step in steps:
-        found += f"H{_compute_x(step.at, first, last):.1f}V{_compute_y(float(100 * step.part)):.1f}"
-    return f"{found}H{WIDTH - _RIGHT}"
-
-
-def _render_grid() -> Iterator[str]:
-    for percent in (0, 25, 50, 75, 100):
-        y = _compute_y(percent)
-        yield f'<path class="grid" d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}"/>'
-        yield f'<text class="end" x="{_LEFT - 6}" y="{y + 4:.1f}">{percent}%</text>'
-
-
-def _render_dates(first: datetime, last: datetime) -> Iterator[str]:
-    y = HEIGHT - 8
-    yield f'<text x="{_LEFT}" y="{y}">{first:%Y-%m-%d}</text>'
-    if f"{last:%Y-%m-%d}" != f"{first:%Y-%m-%d}":
-        yield f'<text class="end" x="{WIDTH - _RIGHT}" y="{y}">{last:%Y-%m-%d}</text>'
-
-
-def _compute_x(at: datetime, first: datetime, last: datetime) -> float:
-    whole = (last - first).total_seconds()
-    return _LEFT + (WIDTH - _LEFT - _RIGHT) * ((at - first).total_seconds() / whole if whole else 0.5)
-
-
-def _compute_y(percent: float) -> float:
-    return _TOP + (HEIGHT - _TOP - _BOTTOM) * (1 - min(percent, 100) / 100)
-
-
 MOST_QUERIES = 20
 """The largest number of listed queries, most expensive first."""
 _MOST_REMARKABLE = 200
@@ -230,7 +172,7 @@ svg { width: 100%; height: auto } svg text { font: 11px system-ui, sans-serif; f
 .legend { padding: 0; list-style: none } .legend li { display: inline-block; margin-right: 1.2rem }
 .legend li::before { content: ""; display: inline-block; width: .8em; height: .8em; margin-right: .4em; background: currentColor }
 """
-_COLOURS = "\n".join(
+_COLORS = "\n".join(
     f".line.c{place} {{ stroke: var(--c{place}) }} .legend .c{place}::before {{ color: var(--c{place}) }}"
     for place in range(MOST_LINES)
 )
@@ -266,7 +208,7 @@ def render_page(summary: LedgerSummary, name: str) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}{_COLOURS}\n</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}{_COLORS}\n</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
     )
 
 
@@ -296,11 +238,14 @@ def _render_spending(summary: LedgerSummary) -> Iterator[str]:
         (state for state in summary.states if summary.spending[state.key]),
         key=lambda state: (-max(step.part for step in summary.spending[state.key]), state.key),
     )[:MOST_LINES]
-    drawn = {escape_unprintable(state.name): summary.spending[state.key] for state in dearest}
+    drawn = {
+        escape_unprintable(state.name): [(step.at, step.part) for step in summary.spending[state.key]]
+        for state in dearest
+    }
     if not drawn:
         return
     yield "<h2>Spent over time</h2>"
-    yield render_chart(drawn)
+    yield render_step_chart(drawn, "Part of each budget that was spent, over time")
     named = "".join(f'<li class="c{place}">{escape(name)}</li>' for place, name in enumerate(drawn))
     yield f'<ul class="legend">{named}</ul>'
     yield f"<p>The pace is measured over the last {PACE.days} days before the newest entry. Budgets that renew have no such date.</p>"

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
-from dpsql.api.connection import Connection, connect
+from dpsql.api.connect import connect
+from dpsql.api.connection import Connection
 from dpsql.api.shared_ledger import SharedLedger
 from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.policy import Policy

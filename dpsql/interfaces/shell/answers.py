@@ -10,6 +10,7 @@ import math
 import os
 import re
 import shutil
+import sys
 import textwrap
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
@@ -198,6 +199,11 @@ def highlight_error(text: str) -> Text:
     highlighted.highlight_regex(re.compile(r"(?m)^ +\^$"), style="bold red")
     highlighted.highlight_regex(re.compile(r"(?m)^hint:"), style="bold cyan")
     return highlighted
+
+
+def print_error(text: str) -> None:
+    """Print an error's text to standard error, highlighted in a terminal."""
+    print(View.from_stream(sys.stderr).render_parts(highlight_error(text)), file=sys.stderr, flush=True)
 
 
 class AnswerFormat(Enum):

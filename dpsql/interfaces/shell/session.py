@@ -31,7 +31,7 @@ _MOST_FILES: Final = 8
 
 
 class Session:
-    """Answer one entry after another; `state` holds what is remembered between them."""
+    """Answer one entry after another; `state` is kept between them."""
 
     def __init__(self, state: SessionState) -> None:
         self.state = state

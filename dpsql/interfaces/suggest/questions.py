@@ -70,26 +70,20 @@ def build_questions(
     *,
     rows: bool = False,
 ) -> tuple[Policy, list[Question]]:
-    """The policy to ask under, and a query for each column without bounds and values, or for those that are `wanted`.
+    """Return the policy to query under, and a query for each column without bounds and values, or for those that are `wanted`.
 
-    `engine_types` are the database's types of the table's columns, `listed` are the columns whose values are proposed, where
-    bounds would be. With `rows` there is a query for how many rows a unit has, and others only for columns that are named.
-    Raises ProgrammingError for a column that is not declared or has the other of both already (`column`), for one that has no
-    public range (`no_public_range`), and for rows of units that have one each (`rows_per_unit`).
+    `engine_types` are the database's types of the table's columns; `listed` are columns whose values are proposed instead of
+    bounds. With `rows` there is a query for the number of rows per unit, and others only for columns that are named. Raises
+    ProgrammingError for a column that is not declared or already has the other of bounds and values (`column`), for one that
+    has no public range (`no_public_range`), and for rows of units that have one each (`rows_per_unit`).
     """
     declared = _require_private_table(policy, table)
     listed = [_resolve_column(declared, table, name) for name in listed]
     named = [*(_resolve_column(declared, table, name) for name in wanted), *listed]
-    asked = list(dict.fromkeys(named))
-    if not asked and not rows:
-        asked = [name for name, spec in declared.columns.items() if _has_no_domain(spec)]
-    keys = {normalize_name(name) for name in _list_key_columns(policy, table)}
-    if not named:
-        asked = [name for name in asked if normalize_name(name) not in keys]
     columns = dict(declared.columns.items())
     types = {normalize_name(name): kind for name, kind in engine_types.items()}
     found = [Question(None, ROWS, _build_row_count_query(policy, table))] if rows else []
-    for name in asked:
+    for name in dict.fromkeys(named) if named or rows else _list_open_columns(policy, table, declared):
         spec = declared.columns[name]
         if spec.max_elements is not None or spec.type in ("boolean", "blob", "time", "uuid"):
             if name in named:
@@ -101,23 +95,10 @@ def build_questions(
         elif spec.type == "varchar" or name in listed:
             _require_without(table, name, "bounds", spec.bounds)
             columns[name] = spec.model_copy(update={"values": None})
-            found.append(
-                Question(
-                    name,
-                    "values",
-                    f"SELECT {_quote_column(name)} FROM {_quote_table(table)} GROUP BY {_quote_column(name)}",
-                )
-            )
+            found.append(Question(name, "values", _build_value_query(table, name)))
         else:
             _require_without(table, name, "values", spec.values)
-            bounds = spec.bounds or _find_type_range(spec, types.get(normalize_name(name), ""))
-            if bounds is None:
-                raise ProgrammingError(
-                    f"{table}.{name} has no public range, since values of its type may be as large as 10^308",
-                    code="no_public_range",
-                    hint=f"declare wide bounds from public knowledge, such as bounds: [0, 1000000] for {name}, to be narrowed here;"
-                    " or select other columns with --column",
-                )
+            bounds = spec.bounds or _require_type_range(spec, types, table, name)
             columns[name] = spec.model_copy(update={"bounds": bounds})
             found.append(Question(name, "bounds", _build_quantile_query(policy, table, name)))
     wide = declared.model_copy(update={"columns": NameMap(columns)})
@@ -126,6 +107,16 @@ def build_questions(
         for name, own in policy.tables.items()
     }
     return policy.model_copy(update={"tables": NameMap(tables)}), found
+
+
+def _list_open_columns(policy: Policy, table: str, declared: Table) -> list[str]:
+    """Return the columns without bounds and values that do not identify a unit."""
+    keys = {normalize_name(name) for name in _list_key_columns(policy, table)}
+    return [
+        name
+        for name, spec in declared.columns.items()
+        if spec.bounds is None and spec.values is None and normalize_name(name) not in keys
+    ]
 
 
 def find_proposal(question: Question, policy: Policy, table: str, result: Result) -> Proposal | None:
@@ -212,10 +203,6 @@ def _require_without(table: str, column: str, key: str, declared: object) -> Non
         )
 
 
-def _has_no_domain(spec: Column) -> bool:
-    return spec.bounds is None and spec.values is None
-
-
 def _list_key_columns(policy: Policy, table: str) -> list[str]:
     """Return the columns that identify the unit, for which neither bounds nor values are proposed."""
     declared = policy.tables[_resolve_table(policy, table)]
@@ -223,6 +210,19 @@ def _list_key_columns(policy: Policy, table: str) -> list[str]:
     return [name for link in links for name in link.keys] + [
         policy.get_unit(_resolve_table(policy, table)).column or ""
     ]
+
+
+def _require_type_range(spec: Column, types: Mapping[str, str], table: str, name: str) -> tuple[Bound, Bound]:
+    """Return the public range of a column's type. Raises ProgrammingError (`no_public_range`) if it has none that helps."""
+    found = _find_type_range(spec, types.get(normalize_name(name), ""))
+    if found is None:
+        raise ProgrammingError(
+            f"{table}.{name} has no public range, since values of its type may be as large as 10^308",
+            code="no_public_range",
+            hint=f"declare wide bounds from public knowledge, such as bounds: [0, 1000000] for {name}, to be narrowed here;"
+            " or select other columns with --column",
+        )
+    return found
 
 
 def _find_type_range(spec: Column, engine_type: str) -> tuple[Bound, Bound] | None:
@@ -243,18 +243,23 @@ def _find_type_range(spec: Column, engine_type: str) -> tuple[Bound, Bound] | No
     if spec.type != "integer":
         return None
     bits = _WHOLE.get(kind.removeprefix("U"))
-    if bits is None:  # values beyond the largest bounds count as these, as everywhere
+    if bits is None:  # values beyond the largest bounds are clamped to them
         return Fraction(0 if kind == "UBIGINT" else -LARGEST_INTEGER), Fraction(LARGEST_INTEGER)
     if kind.startswith("U"):
         return Fraction(0), Fraction(2**bits - 1)
     return Fraction(-(2 ** (bits - 1))), Fraction(2 ** (bits - 1) - 1)
 
 
-def _build_quantile_query(policy: Policy, table: str, column: str) -> str:
-    """The query for two quantiles: of the least and the greatest value of each unit where the table says whose rows they are.
+def _build_value_query(table: str, column: str) -> str:
+    """Build the query for the values that enough units have."""
+    return f"SELECT {_quote_column(column)} FROM {_quote_table(table)} GROUP BY {_quote_column(column)}"
 
-    One value of each unit is a smaller part of all than its rows are, so that ranks are nearer; and what is cut off is then
-    said in units.
+
+def _build_quantile_query(policy: Policy, table: str, column: str) -> str:
+    """Build the query for two quantiles: of the least and the greatest value of each unit if the table has a column of units.
+
+    A unit changes the ranks of one value less than those of all its rows, so that less noise is needed; and the share that
+    lies outside the bounds is then a share of units.
     """
     own, name = policy.tables[_resolve_table(policy, table)], _quote_column(column)
     aggregate = (

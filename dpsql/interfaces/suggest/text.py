@@ -15,13 +15,13 @@ from dpsql.policy.domain import format_number
 from dpsql.policy.skeleton import quote_yaml
 
 Keys = Mapping[str | None, Mapping[str, Sequence[Any] | int]]
-"""For each column its keys and what they should hold; those of the table itself under None."""
+"""The wanted value of each key by column; keys of the table itself are under None."""
 
 
 def with_keys(text: str, table: str, columns: Keys, remarks: Iterable[str] = ()) -> str:
-    """The policy's text in which these columns of the table, or the table itself, have these keys; `remarks` are comments before it.
+    """Return the policy's text with these keys of the table's columns, or of the table itself; `remarks` are comments before it.
 
-    Raises PolicyError (`not_edited`) where the text is laid out so that the policy would not be the same but for these.
+    Raises PolicyError (`not_edited`) if the layout of the text does not allow to change these keys and nothing else.
     """
     before = load(text + "\n")
     root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -50,7 +50,7 @@ def with_keys(text: str, table: str, columns: Keys, remarks: Iterable[str] = ())
 
 
 def format_yaml_list(values: Sequence[Any]) -> str:
-    """Bounds or values as a list in YAML."""
+    """Format bounds or values as a list in YAML."""
     return f"[{', '.join(map(_format_yaml_scalar, values))}]"
 
 
@@ -72,7 +72,7 @@ def _format_yaml_scalar(value: Any) -> str:
 
 
 def _get_node(node: Any, name: str) -> Any:
-    """The node of a key, whose name may be written in another case."""
+    """Return the node of a key, which may be written in another case."""
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
     for key, value in pairs:
         if normalize_name(str(key.value)) == normalize_name(name):
@@ -81,7 +81,7 @@ def _get_node(node: Any, name: str) -> Any:
 
 
 def _iterate_edits(text: str, node: Any, key: str, new: str) -> Iterable[tuple[int, int, str]]:
-    """Places of the text and what is written there, for a key of a mapping."""
+    """Yield the start and end of the text to replace, and the new text, for a key of a mapping."""
     for known, value in node.value:
         if known.value == key:
             start, end = value.start_mark.index, value.end_mark.index
@@ -97,7 +97,7 @@ def _iterate_edits(text: str, node: Any, key: str, new: str) -> Iterable[tuple[i
 
 
 def _has_only_wanted_changes(after: Policy, before: Policy, table: str, columns: Keys) -> bool:
-    """Whether two policies differ in the keys of these columns alone, which are as they should be."""
+    """Return whether two policies differ only in these keys of the columns, and the new ones have the wanted values."""
     old, new = before.find_table(table), after.find_table(table)
     if old is None or new is None or list(old.columns) != list(new.columns):
         return False

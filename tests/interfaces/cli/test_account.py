@@ -22,7 +22,7 @@ def rows(text: str) -> dict[str, list[str]]:
     return {line.split()[0]: line.split()[1:] for line in table.splitlines()[2:]}
 
 
-def test_the_documents_show_what_is_printed(run: Run) -> None:
+def test_the_documented_example_prints_the_documented_output(run: Run) -> None:
     """The example in docs/how-to/privacy-accounting.md, to the letter."""
     shown = re.search(r"(?m)^\$ dpsql account (.*)\n((?:.*\n)+?)```", PAGE)
     assert shown is not None
@@ -85,8 +85,8 @@ def test_events_are_read_from_a_file(run: Run, tmp_path: Path) -> None:
         ("--pure", "0.1", "--delta", "1"),
     ],
 )
-def test_misuse_is_told_apart(run: Run, arguments: tuple[str, ...]) -> None:
-    """Numbers that are no losses, counts that are none, and nothing at all end with 2 and no table."""
+def test_invalid_releases_exit_with_code_2(run: Run, arguments: tuple[str, ...]) -> None:
+    """Invalid losses, invalid counts and an empty list end with exit code 2 and print no table."""
     ran = run("account", *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert "Error: Invalid value" in ran.err

@@ -36,8 +36,8 @@ def visits(tmp_path: Path) -> Path:
     return path
 
 
-def test_check_says_what_weakens_a_budget_and_which_parts_there_are(run: Run, visits: Path) -> None:
-    """Renewal, analysts' budgets and partitions that cannot be charged for themselves are told to the owner."""
+def test_check_warns_of_weak_budgets_and_uncharged_partitions(run: Run, visits: Path) -> None:
+    """check warns of renewal, of analysts' budgets and of partitions that cannot be charged separately."""
     policy = visits.with_suffix(".yaml")
     said = run("check", policy).out
     assert (
@@ -60,8 +60,8 @@ def test_check_says_what_weakens_a_budget_and_which_parts_there_are(run: Run, vi
     )
 
 
-def test_a_budget_is_begun_anew_and_that_is_shown(run: Run, visits: Path) -> None:
-    """`ledger reset` keeps who and why; `budget` says so whenever it is asked, and what is left."""
+def test_budget_shows_a_reset_with_author_and_reason(run: Run, visits: Path) -> None:
+    """`ledger reset` records author and reason; `budget` shows both, and the remaining budget."""
     policy, ledger = visits.with_suffix(".yaml"), visits.with_suffix(".ledger")
     month = "SELECT COUNT(*) AS n FROM v WHERE date_trunc('month', day) = DATE '2024-0{}-01'"
     for number in (1, 2, 3):

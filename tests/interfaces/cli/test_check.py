@@ -71,8 +71,8 @@ def test_check_prices_planned_queries(run: Run, study: Path, planned: Path, *, w
     assert not study.with_suffix(".ledger").exists()
 
 
-def test_check_prices_against_what_is_left(run: Run, study: Path, planned: Path) -> None:
-    """A plan that the ledger no longer bears has exit code 1."""
+def test_check_compares_prices_with_the_remaining_budget(run: Run, study: Path, planned: Path) -> None:
+    """The exit code is 1 if the remaining budget is too small for the plan."""
     policy = study.with_suffix(".yaml")
     assert run("query", study, "SELECT COUNT(*) FROM visits", "-e", "18.6").code == 0
     ran = run("check", planned, "--policy", policy, "-e", "0.1")
@@ -117,7 +117,7 @@ def test_check_without_public_tables(run: Run, study: Path, planned: Path) -> No
 @pytest.mark.parametrize(
     ("files", "code"), [(["no.sql"], "argument"), (["a.yaml", "b.db", "c.db"], "argument")]
 )
-def test_check_says_which_files_it_takes(run: Run, files: list[str], code: str) -> None:
+def test_check_refuses_a_wrong_set_of_files(run: Run, files: list[str], code: str) -> None:
     """Queries without a policy, or a policy with two databases."""
     ran = run("check", *files)
     assert (ran.code, f"error[{code}]" in ran.err) == (1, True)
@@ -151,8 +151,8 @@ tables:
 """
 
 
-def test_weak_settings_are_told(run: Run, tmp_path: Path) -> None:
-    """What is valid and has no effect, cannot be reached, promises little, or names people; a sound policy has none."""
+def test_check_warns_of_weak_settings(run: Run, tmp_path: Path) -> None:
+    """It warns of settings without effect, unreachable limits, weak guarantees and names of people; a sound policy has no warning."""
     policy = tmp_path / "weak.yaml"
     policy.write_text(WEAK)
     said = run("check", policy).out

@@ -89,8 +89,8 @@ def test_notices_stand_before_the_price(run: Run, study: Path) -> None:
     assert told in data.err
 
 
-def test_a_query_may_say_its_epsilon_itself(run: Run, study: Path) -> None:
-    """What the clause says needs no option; an option that says otherwise is refused."""
+def test_the_clause_of_a_query_replaces_the_option(run: Run, study: Path) -> None:
+    """The clause needs no option; an option with a different value is refused."""
     sql = COUNT.replace("SELECT", "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 1)")
     assert "as for ε = 1;" in run("explain", study, sql).out
     assert "as for ε = 1;" in run("query", study, f"EXPLAIN {sql}", "-e", "1").out
@@ -213,10 +213,10 @@ def test_a_refusal_shows_a_caret(run: Run, study: Path) -> None:
     assert lines[3] == "hint: did you mean cost?"
 
 
-def test_an_unforeseen_failure_tells_its_place_alone(
+def test_an_unforeseen_error_shows_its_place_and_no_message(
     run: Run, study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an unknown exception says may quote a value; its kind and place serve a report."""
+    """The message of an unknown exception may quote a value; its type and place suffice for a report."""
 
     def broken(*_: Any, **__: Any) -> NoReturn:
         raise ValueError(f"could not convert {SECRET}")
@@ -245,10 +245,10 @@ def test_an_earlier_answer_is_free_and_new_noise_is_not(run: Run, study: Path) -
     )
 
 
-def test_the_environment_says_what_no_option_does(
+def test_environment_variables_are_defaults_of_options(
     run: Run, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Policy, ledger and ε; options go before them, a query's own ε too, and an accuracy takes no default."""
+    """They name policy, ledger and ε; options and a query's own ε take precedence, and a target error uses no default."""
     policy = study.with_suffix(".yaml").rename(tmp_path / "elsewhere.yaml")
     monkeypatch.setenv("DPSQL_POLICY", str(policy))
     monkeypatch.setenv("DPSQL_LEDGER", str(tmp_path / "its.ledger"))
@@ -280,8 +280,8 @@ def test_the_policy_s_default_epsilon(run: Run, study: Path, tmp_path: Path) -> 
     assert run("check", queries, "--policy", policy).code == 0
 
 
-def test_a_mistyped_ledger_is_not_begun(run: Run, study: Path) -> None:
-    """Where the policy was asked with a ledger before, another one begins with --new-ledger alone; so does one that was lost."""
+def test_a_second_ledger_needs_new_ledger(run: Run, study: Path) -> None:
+    """After the policy was used with a ledger, another or a lost one is only created with --new-ledger."""
     assert run("query", study, COUNT, "-e", "1").code == 0
     ledger, slip = study.with_suffix(".ledger"), study.with_suffix(".ledgr")
     for command in ("query", "explain"):
@@ -313,8 +313,8 @@ def test_a_piped_shell(run: Run, study: Path) -> None:
     assert "charged to visits" in failed.out
 
 
-def test_a_query_may_be_asked_by_accuracy(run: Run, study: Path) -> None:
-    """`--target-error` and `--confidence` find the ε, which is told and charged; beside `--epsilon` they are refused."""
+def test_a_target_error_replaces_epsilon(run: Run, study: Path) -> None:
+    """`--target-error` and `--confidence` determine the ε, which is shown and charged; with `--epsilon` they are refused."""
     options = ("--target-error", "50", "--confidence", "0.9")
     price, asked, _, *_ = run("explain", study, COUNT, *options).out.splitlines()
     assert (price, asked.partition(": ")[0]) == ("Price", "  requested ±50 in 90% of answers")
@@ -345,8 +345,8 @@ CREATE TABLE emr.visits (patient INTEGER REFERENCES emr.patients (id), cost DOUB
 """
 
 
-def test_init_asks_what_the_owner_decides(run: Run, tmp_path: Path) -> None:
-    """Each decision in order, what is no answer again; keys are proposed, and the policy is whole."""
+def test_init_interactive_writes_the_owners_decisions(run: Run, tmp_path: Path) -> None:
+    """It asks for each decision in order, again after an invalid answer; keys are proposed, and the policy is valid."""
     database = tmp_path / "clinic.duckdb"
     with duckdb.connect(str(database)) as connection:
         connection.execute(KEYS)
@@ -367,10 +367,10 @@ def test_init_asks_what_the_owner_decides(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", [["query", "SELECT 1"], ["explain", "SELECT 1"], ["shell"], ["budget"]])
 @pytest.mark.parametrize("option", ["--ledger", "--ledger-key"])
-def test_a_ledger_beside_a_server_s_address_is_refused(
+def test_a_ledger_with_a_server_address_is_refused(
     run: Run, monkeypatch: pytest.MonkeyPatch, command: list[str], option: str
 ) -> None:
-    """Nobody is asked; what the environment names is for databases, and only then is the server looked for."""
+    """The server is not contacted; environment variables that name a ledger apply to databases only."""
     name, *rest = command
     # Port 9 of this machine answers nobody.
     arguments = [name, "http://localhost:9", *rest, *(["-e", "1"] if rest else [])]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from interfaces.cli.conftest import Run
 
-from dpsql.interfaces.demo import tour
-from dpsql.interfaces.demo.tour import QUESTIONS, Question
+from dpsql.interfaces import demo as tour
+from dpsql.interfaces.demo import QUESTIONS, Question
 from dpsql.policy import load
 
 PLAN, VISITS = 0, 2
@@ -29,7 +29,7 @@ def test_the_demo_asks_five_questions(run: Run) -> None:
     assert "\x1b" not in ran.out
 
 
-def test_the_demo_can_be_gone_on_with(run: Run, tmp_path: Path) -> None:
+def test_the_saved_demo_can_be_queried(run: Run, tmp_path: Path) -> None:
     """`--save` keeps database, policy and ledger, and never touches those of an earlier run."""
     directory = tmp_path / "new" / "hie"
     saved = run("demo", "--save", directory)

@@ -132,8 +132,8 @@ def test_the_part_that_was_charged_is_shown(run: Run, tmp_path: Path) -> None:
     assert len({row.index("charge ") for row in rows}) == 1
 
 
-def test_the_export_is_what_is_kept(run: Run, ledger: Path) -> None:
-    """Anybody can recompute the digests and links from it; both formats say the same."""
+def test_the_export_has_every_stored_field(run: Run, ledger: Path) -> None:
+    """Digests and links can be recomputed from it; both formats have the same fields."""
     rows = [json.loads(line) for line in run("ledger", "export", ledger).out.splitlines()]
     assert [row["id"] for row in rows] == [1, 2, 3]
     assert all(KeyedDigest().compute_digest(row) == row["digest"] for row in rows)
@@ -144,7 +144,7 @@ def test_the_export_is_what_is_kept(run: Run, ledger: Path) -> None:
     ]
 
 
-def test_what_is_no_ledger_is_not_made_one(run: Run, study: Path, tmp_path: Path) -> None:
+def test_reading_creates_no_ledger(run: Run, study: Path, tmp_path: Path) -> None:
     """A command that reads creates no file, and refuses another schema."""
     for command in ("verify", "show", "export", "head"):
         assert "error[ledger_unavailable]: the ledger" in run("ledger", command, tmp_path / "none").err
@@ -184,8 +184,8 @@ def test_a_key_from_a_file_or_the_environment(
     assert "the chain is intact with its key: entries 2," in run("ledger", "verify", ledger).out
 
 
-def test_a_receipt_is_borne_out(run: Run, ledger: Path) -> None:
-    """From a file and from standard input; what is shown is said, and what is not."""
+def test_a_receipt_is_verified_from_a_file_or_standard_input(run: Run, ledger: Path) -> None:
+    """The output lists the fields that are verified and those that are not."""
     file = ledger.with_suffix(".receipt")
     for ran in (
         run("receipt", "verify", file, "--ledger", ledger),
@@ -214,8 +214,8 @@ def test_receipts_without_a_charge_say_so(run: Run, study: Path) -> None:
     assert "has no charge" in ran.out
 
 
-def test_what_was_learnt_after_the_charge_is_in_the_receipt_alone(run: Run, study: Path) -> None:
-    """A sum's bounds are chosen by a release of their own; the ledger says that they are, and no more.
+def test_bounds_released_after_the_charge_are_in_the_receipt_only(run: Run, study: Path) -> None:
+    """A release selects the bounds of a sum; the ledger records that release, and not the bounds.
 
     The greatest bound, beyond which is nobody, is chosen six times over in one of 10^7 runs.
     """
@@ -274,8 +274,8 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_receipt_that_says_otherwise_is_refused(run: Run, ledger: Path, name: str) -> None:
-    """Any field that the ledger knows of: exit code 1, and the reason."""
+def test_a_receipt_that_differs_from_the_ledger_is_refused(run: Run, ledger: Path, name: str) -> None:
+    """A difference in any field that the ledger records gives exit code 1 and a reason."""
     file, (change, reason) = ledger.with_suffix(".receipt"), CHANGES[name]
     receipt = json.loads(file.read_text(encoding="utf-8"))
     change(receipt)
@@ -287,7 +287,7 @@ def test_a_receipt_that_says_otherwise_is_refused(run: Run, ledger: Path, name: 
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"entries": 1}', "\x00", "null"])
-def test_what_is_no_receipt_is_said(run: Run, ledger: Path, text: str) -> None:
+def test_other_texts_and_missing_files_are_no_receipts(run: Run, ledger: Path, text: str) -> None:
     """Other texts and a missing file."""
     ran = run("receipt", "verify", "-", "--ledger", ledger, stdin=text)
     assert (ran.code, "error[receipt_text]" in ran.err) == (1, True)

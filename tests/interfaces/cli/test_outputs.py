@@ -60,8 +60,8 @@ def test_a_file_that_cannot_be_written_loses_nothing(run: Run, study: Path, tmp_
     ("sql", "epsilon", "code"),
     [("SELECT nothing FROM visits", 1, 3), (SQL, 900, 4), (SQL, "x", 2), (SQL, 1, 0)],
 )
-def test_a_script_tells_errors_apart(sql: str, epsilon: object, code: int, run: Run, study: Path) -> None:
-    """A query that is refused, a budget that does not suffice, a misuse."""
+def test_exit_codes_distinguish_errors(sql: str, epsilon: object, code: int, run: Run, study: Path) -> None:
+    """A refused query, an insufficient budget and invalid options have codes of their own."""
     assert run("query", study, sql, "-e", epsilon).code == code
 
 
@@ -75,7 +75,7 @@ def queries(study: Path, tmp_path: Path) -> list[Path]:
     return files
 
 
-def test_all_queries_of_files_are_asked(run: Run, study: Path, queries: list[Path], tmp_path: Path) -> None:
+def test_run_answers_all_queries_of_files(run: Run, study: Path, queries: list[Path], tmp_path: Path) -> None:
     """Named after the files; --check charges nothing; the second time is free."""
     folder = tmp_path / "out"
     checked = run("run", *queries, "--database", study, "-e", 0.5, "--check")
@@ -107,7 +107,7 @@ def test_all_or_nothing(
     assert folder.exists() == (not code)
 
 
-def test_queries_that_nothing_can_be_named_after_are_said(run: Run, study: Path, tmp_path: Path) -> None:
+def test_run_refuses_queries_without_a_file_name(run: Run, study: Path, tmp_path: Path) -> None:
     """Before the database is opened."""
     strange, empty = tmp_path / "a b.sql", tmp_path / "empty.sql"
     strange.write_text(SQL, encoding="utf-8")

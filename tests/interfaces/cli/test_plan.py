@@ -25,7 +25,7 @@ def queries(tmp_path: Path) -> Path:
     return file
 
 
-def test_simulated_rows_are_asked_like_others(run: Run, study: Path, tmp_path: Path) -> None:
+def test_simulated_rows_are_queried_under_their_own_policy(run: Run, study: Path, tmp_path: Path) -> None:
     """The database that is written answers under the policy beside it, with a ledger of its own; it is written once."""
     policy, fake = study.with_suffix(".yaml"), tmp_path / "fake.duckdb"
     made = run("simulate", policy, "--output", fake, "--units", 40)
@@ -38,8 +38,10 @@ def test_simulated_rows_are_asked_like_others(run: Run, study: Path, tmp_path: P
     assert (again.code, "error[file_exists]" in again.err) == (1, True)
 
 
-def test_a_plan_says_how_accurate_queries_are(run: Run, study: Path, queries: Path, tmp_path: Path) -> None:
-    """Errors fall with ε and what is refused is told with its place; no ledger is made, the database is not opened."""
+def test_plan_shows_the_accuracy_at_each_epsilon(
+    run: Run, study: Path, queries: Path, tmp_path: Path
+) -> None:
+    """Errors fall with ε, and refusals name their place; no ledger is created, and the database is not opened."""
     study.unlink()
     picture = tmp_path / "errors.svg"
     ran = run(
@@ -126,10 +128,8 @@ def test_planned_errors_are_those_of_the_answer(run: Run, sources: Path, queries
         "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 1) COUNT(*) FROM t",
     ],
 )
-def test_a_query_that_says_its_own_loss_is_not_planned(
-    run: Run, sources: Path, queries: Path, sql: str
-) -> None:
-    """It could not be asked at several."""
+def test_plan_refuses_a_query_with_its_own_loss(run: Run, sources: Path, queries: Path, sql: str) -> None:
+    """A query with its own loss cannot be planned at several losses."""
     queries.write_text(sql, encoding="utf-8")
     ran = run("plan", queries, "--policy", sources)
     assert (ran.code, "error[not_planned]" in ran.err) == (1, True)

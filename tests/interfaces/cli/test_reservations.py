@@ -30,8 +30,8 @@ def test_a_shell_reserves_for_its_queries(run: Run, study: Path) -> None:
     )
 
 
-def test_an_owner_gives_back_what_a_session_left(run: Run, study: Path) -> None:
-    """No policy is needed; a second time there is nothing to give back, and the chain holds."""
+def test_an_owner_returns_an_abandoned_reservation(run: Run, study: Path) -> None:
+    """No policy is needed; a second return is refused, and the chain stays valid."""
     policy, path = study.with_suffix(".yaml"), study.with_suffix(".ledger")
     ledger = open_ledger(path, collect_budgets(load(policy)))
     number = ledger.reserve({"visits": Pure(Fraction(10))}, analyst="ana")[0].id

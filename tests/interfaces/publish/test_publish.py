@@ -119,10 +119,10 @@ def test_the_cost_of_all_is_known_before(run: Run, study: Path, publication: Pat
         (("title: Visits of a small study", ""), "missing", "title: is missing"),
     ],
 )
-def test_what_cannot_be_published_is_said_before_the_first_charge(
+def test_an_invalid_publication_is_refused_before_any_charge(
     change: tuple[str, str], code: str, words: str, run: Run, publication: Path
 ) -> None:
-    """With the key or the table; nothing is charged and no folder made."""
+    """The error names the key or the table; nothing is charged, and no folder is created."""
     text = publication.read_text(encoding="utf-8")
     assert change[0] in text
     publication.write_text(text.replace(*change), encoding="utf-8")
@@ -147,8 +147,8 @@ def test_a_folder_that_cannot_be_written_is_named(run: Run, publication: Path, t
         assert (ran.code, f"error[{code}]" in ran.err) == (1, True)
 
 
-def test_nothing_that_a_publication_says_leaves_its_cell(run: Run, publication: Path, tmp_path: Path) -> None:
-    """Titles are lines of the note, whatever they hold."""
+def test_texts_of_a_publication_are_escaped(run: Run, publication: Path, tmp_path: Path) -> None:
+    """Titles stay single lines of the note, whatever they contain."""
     text = publication.read_text(encoding="utf-8")
     publication.write_text(text.replace("Visits by plan", '"a\\n# b | c"'), encoding="utf-8")
     folder = tmp_path / "out"

@@ -13,8 +13,9 @@ import pytest
 from small_study import write_study
 
 import dpsql
-from dpsql.interfaces.report.page import MOST_LINES, BudgetStep, LedgerSummary, render_chart, render_page
+from dpsql.interfaces.report.page import LedgerSummary, render_page
 from dpsql.ledger.reader import LedgerReader
+from dpsql.results.charts import MOST_LINES, render_step_chart
 
 TOTAL = "SELECT SUM(cost) AS cost FROM visits"
 SCRIPT = "SELECT COUNT(*) AS n FROM visits WHERE plan <> '</td><script>alert(1)</script>'"
@@ -91,8 +92,8 @@ def test_the_numbers_are_the_ledger_s(ledger: Path) -> None:
     assert abs(end - BEGUN - timedelta(days=20 + float(20 * left / sum(parts)))) < timedelta(minutes=1)
 
 
-def test_a_page_holds_them_and_loads_nothing(ledger: Path) -> None:
-    """Text that analysts wrote is no markup, and nothing is fetched or run."""
+def test_a_page_escapes_texts_and_loads_nothing(ledger: Path) -> None:
+    """Texts of analysts are escaped, and nothing is fetched or run."""
     text = render_page(summed_up(ledger), "study.ledger")
     assert text == render_page(summed_up(ledger), "study.ledger")
     found = Page(text)
@@ -127,15 +128,15 @@ def test_a_ledger_without_charges(tmp_path: Path) -> None:
 )
 def test_steps_are_drawn_to_scale(parts: list[Fraction], heights: list[float]) -> None:
     """From the bottom line to the top one, which nothing passes."""
-    steps = [BudgetStep(BEGUN + timedelta(days=day), part) for day, part in enumerate(parts)]
-    drawn = render_chart({"visits": steps})
+    steps = [(BEGUN + timedelta(days=day), part) for day, part in enumerate(parts)]
+    drawn = render_step_chart({"visits": steps}, "spent")
     (line,) = [part for part in drawn.splitlines() if 'class="line' in part]
     assert [float(part) for part in _after(line, "V")] == heights
     assert (
         len(
             [
                 part
-                for part in render_chart({f"{n}": steps for n in range(9)}).splitlines()
+                for part in render_step_chart({f"{n}": steps for n in range(9)}, "spent").splitlines()
                 if 'class="line' in part
             ]
         )

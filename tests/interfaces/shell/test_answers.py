@@ -68,7 +68,7 @@ def test_a_count_below_zero_is_shown_as_zero() -> None:
 
 
 @given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e6), st.floats(1e-7, 1e7), st.floats(1e-7, 1e7), st.booleans())
-def test_what_is_shown_encloses_the_interval(
+def test_displayed_half_widths_enclose_the_interval(
     value: float, scale: float, below: float, above: float, whole: bool
 ) -> None:
     """Rounding value and half-width never makes an interval narrower than it is."""

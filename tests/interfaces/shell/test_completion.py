@@ -51,7 +51,7 @@ def offered(text: str, words: Vocabulary = WORDS) -> list[str]:
         ("\\epsilon |", []),
     ],
 )
-def test_what_is_offered(text: str, wanted: list[str]) -> None:
+def test_tables_and_columns_are_offered_in_their_places(text: str, wanted: list[str]) -> None:
     """Tables after FROM and JOIN, a table's columns after its name or alias, nothing within quotes."""
     found = offered(text)
     assert found[: len(wanted)] == wanted
@@ -65,7 +65,7 @@ def test_columns_in_scope_come_first() -> None:
     assert "name" in offered("SELECT n|")
 
 
-def test_names_are_quoted_where_they_must_be() -> None:
+def test_names_with_spaces_are_quoted() -> None:
     """A name with a space is inserted in quotes."""
     assert '"Full name"' in offered("SELECT f| FROM regions")
 

@@ -55,8 +55,8 @@ def test_a_charge_names_table_loss_and_rest() -> None:
     assert pure.startswith("charged to visits: ε 0.125; ")
 
 
-def test_a_free_answer_says_why() -> None:
-    """Nothing charged is said, and whether the policy or an earlier answer made it free."""
+def test_a_free_answer_gives_its_reason() -> None:
+    """The message says that nothing was charged, and whether the policy or an earlier answer made it free."""
     assert "the policy" in format_charges(receipt(None), Fraction(1), [])
     earlier = replace(receipt(None), replayed=(3,))
     told = "nothing was charged: an earlier answer to the same question, ledger entry 3"

@@ -36,7 +36,7 @@ def test_a_command_ends_with_its_line(session: Session) -> None:
     assert text.startswith("table")
 
 
-def test_ctrl_c_drops_what_was_typed(session: Session) -> None:
+def test_ctrl_c_discards_the_typed_statement(session: Session) -> None:
     """Nothing of a cancelled statement is run; the shell goes on."""
     (text,) = typed(session, f"SELECT COUNT(*) FROM vis{CTRL_C}\\epsilon{ENTER}")
     assert text == "each query is charged ε 1"
@@ -62,9 +62,7 @@ def test_an_interrupted_query_leaves_the_shell_alive(
     assert second.startswith("each query")
 
 
-def test_an_interrupted_query_says_that_it_was_charged(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_query_reports_its_charge(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while the engine works: the charge stays, and the message names its entry."""
 
     def interrupted(*_: object, **__: object) -> None:
@@ -79,7 +77,7 @@ def test_an_interrupted_query_says_that_it_was_charged(
     assert second.splitlines()[2].split()[4] == "2"  # the charge and the failure
 
 
-def test_commands_amid_a_statement(session: Session) -> None:
+def test_commands_within_a_statement(session: Session) -> None:
     r"""A command on a further line is answered, and the statement goes on; \r drops it, \g sends it."""
     keys = f"SELECT COUNT(*) AS n{ENTER}\\d{ENTER}FROM visits \\g{ENTER}SELECT{ENTER}\\r{ENTER}\\p{ENTER}"
     tables, answer, dropped, printed = typed(session, keys)
@@ -89,8 +87,8 @@ def test_commands_amid_a_statement(session: Session) -> None:
     assert printed.split() == ["SELECT", "COUNT(*)", "AS", "n", "FROM", "visits"]
 
 
-def test_a_steep_price_is_asked_first(session: Session) -> None:
-    """Above the threshold the price is told, and the query asked after a yes alone; what is free is never asked about."""
+def test_a_price_above_the_threshold_needs_confirmation(session: Session) -> None:
+    """Above the threshold the price is shown, and the query runs only after a yes; free queries need no confirmation."""
     keys = f"\\ask 0.5{ENTER}{COUNT};{ENTER}n{ENTER}\\budget{ENTER}{COUNT};{ENTER}y{ENTER}{COUNT};{ENTER}"
     _, declined, budget, asked, again = typed(session, keys)
     assert declined == "not run; nothing was charged"
@@ -113,8 +111,8 @@ def test_a_statement_is_edited(session: Session, monkeypatch: pytest.MonkeyPatch
     assert "error[editor]" in failed
 
 
-def test_what_a_pipe_reads_is_data_alone(session: Session) -> None:
-    """Where answers are data, prices and confirmations go elsewhere."""
+def test_standard_output_of_a_pipe_has_answers_only(session: Session) -> None:
+    """Charges and confirmations are written to standard error if answers are data."""
     out: list[str] = []
     beside: list[str] = []
     lines = ["\\format csv\n", "\\timing\n", "SELECT COUNT(*) AS n FROM visits;\n"]
@@ -131,8 +129,8 @@ def test_what_a_pipe_reads_is_data_alone(session: Session) -> None:
     ]
 
 
-def test_the_history_keeps_sql_alone_and_for_oneself(session: Session, tmp_path: Path) -> None:
-    """The file holds the statements typed, no answer and no command, and nobody else may read it."""
+def test_the_history_has_statements_only_and_is_private(session: Session, tmp_path: Path) -> None:
+    """The file has the typed statements, without answers and commands, and only its user may read it."""
     path = tmp_path / "state" / "dpsql" / "history"
     out = typed(session, f"{COUNT};{ENTER}\\budget{ENTER}", path)
     kept = path.read_text(encoding="utf-8")
@@ -151,13 +149,13 @@ def test_the_history_of_another_day_is_there(session: Session, tmp_path: Path) -
     assert text.startswith("count_star()")
 
 
-def test_without_a_place_for_it_the_history_is_in_memory(session: Session, tmp_path: Path) -> None:
-    """A history that cannot be written is no reason to fail."""
+def test_an_unwritable_history_stays_in_memory(session: Session, tmp_path: Path) -> None:
+    """The shell works without a writable history file."""
     (tmp_path / "file").write_text("")
     assert len(typed(session, f"\\epsilon{ENTER}", tmp_path / "file" / "history")) == 1
 
 
-def test_where_the_history_lies() -> None:
+def test_the_history_is_in_the_xdg_state_directory() -> None:
     """The XDG directory for state if it is absolute, else the one under the home directory."""
     assert get_history_path({"XDG_STATE_HOME": "/s"}) == Path("/s/dpsql/history")
     home = Path.home() / ".local" / "state" / "dpsql" / "history"

@@ -39,7 +39,7 @@ def spent(session: Session) -> Charge:
     return session.state.connection.budget()["visits"].spent
 
 
-def test_a_query_is_answered_and_its_price_told(session: Session) -> None:
+def test_an_answer_is_followed_by_its_charge(session: Session) -> None:
     """The answer is a table with its interval, then one line with the charge and what is left."""
     head, rule, row, cost = ask(session, f"{COUNT};").splitlines()
     assert head.split() == ["count_star()", "±95%"]
@@ -82,8 +82,8 @@ def test_a_refusal_shows_code_place_and_hint(session: Session) -> None:
     assert spent(session) == Charge(0, 0)
 
 
-def test_no_query_runs_before_epsilon_is_said(session: Session) -> None:
-    """Nobody's budget is spent by a default: the error says how to set one."""
+def test_a_query_without_epsilon_is_refused(session: Session) -> None:
+    """There is no built-in default of ε; the error explains how to set one."""
     session.state.epsilon = None
     for entry in (f"{COUNT};", f"EXPLAIN {COUNT};", f"\\explain {COUNT}"):
         assert "\\epsilon 0.1" in fail(session, entry)
@@ -248,7 +248,7 @@ def test_leaving(session: Session, entry: str) -> None:
     assert [reply.quit for reply in session.iterate_replies(entry)] == [True]
 
 
-def test_the_prompt_tells_what_is_left(session: Session) -> None:
+def test_the_prompt_shows_the_remaining_epsilon(session: Session) -> None:
     """The ε of the largest query that still fits, rounded down, of the table charged last."""
     before = session.format_prompt()
     assert before.startswith("dpsql(visits ε ")
@@ -265,8 +265,8 @@ def test_the_prompt_survives_a_lost_ledger(session: Session) -> None:
     assert session.format_prompt() == "dpsql> "
 
 
-def test_an_unforeseen_failure_says_nothing(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an unknown exception says may quote a value: the reply tells its kind and place alone."""
+def test_an_unforeseen_error_quotes_no_value(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message of an unknown exception may quote a value, so the reply has only its type and place."""
 
     def broken(*_: Any, **__: Any) -> NoReturn:
         raise ValueError(f"could not convert {SECRET}")

@@ -12,8 +12,8 @@ from dpsql.interfaces.shell.settings import DIALECTS, Settings, get_config_path,
 from dpsql.sql.parse.dialect import DIALECTS as READ
 
 
-def test_a_file_sets_what_it_names(tmp_path: Path) -> None:
-    """What it does not name stays as it is; without a file all does."""
+def test_settings_missing_from_the_file_keep_their_defaults(tmp_path: Path) -> None:
+    """Without a file, all settings have their defaults."""
     path = tmp_path / "config.toml"
     assert load_settings(path) == Settings()
     path.write_text('expanded = "off"\nask_above = 0.25\ntheme = "monokai"\ntiming = true\n')
@@ -43,7 +43,7 @@ def test_a_wrong_setting_is_named(tmp_path: Path, text: str, said: str) -> None:
     assert said in str(caught.value)
 
 
-def test_where_the_settings_lie() -> None:
+def test_settings_are_in_the_xdg_config_directory() -> None:
     """The XDG directory for settings if it is absolute, else the one under the home directory."""
     assert get_config_path({"XDG_CONFIG_HOME": "/c"}) == Path("/c/dpsql/config.toml")
     assert (

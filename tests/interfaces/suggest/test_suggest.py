@@ -56,10 +56,10 @@ def run(*arguments: object) -> int:
     return int(ended.value.code or 0)
 
 
-def test_proposals_hold_what_most_have_and_are_charged_in_all(
+def test_proposals_cover_most_units_and_share_the_loss(
     clinic: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bounds hold what most units have, a value of one is in no list, and all losses together are the one asked for."""
+    """Bounds cover most units, a value of one unit is never listed, and all losses add up to the requested one."""
     rules, target = clinic.with_suffix(".yaml"), clinic.with_suffix(".suggested.yaml")
     assert run("suggest", "visits", clinic, "-e", "2", "--column", "cost", "--check") == 0
     assert not clinic.with_suffix(".ledger").exists()
@@ -93,8 +93,8 @@ def test_proposals_hold_what_most_have_and_are_charged_in_all(
         assert con.budget()["visits"].remaining_epsilon == left
 
 
-def test_rows_of_a_unit_are_what_nearly_all_have(clinic: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a wide number that holds by what everyone knows; a round number in its place, and no column is asked of."""
+def test_rows_per_unit_covers_nearly_all_units(clinic: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A rounded number replaces a wide public bound, and no column is queried."""
     with duckdb.connect(str(clinic)) as connection:
         connection.execute("INSERT INTO visits SELECT 5, 'A', 40, 20, DATE '2024-01-01' FROM range(200)")
     rules = clinic.with_suffix(".yaml")
@@ -109,7 +109,7 @@ def test_rows_of_a_unit_are_what_nearly_all_have(clinic: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("unit", ["unit: row", "unit: id\n    rows_per_unit: 1"])
-def test_rows_of_units_that_have_one_each_are_not_asked_for(
+def test_rows_per_unit_is_refused_for_one_row_per_unit(
     clinic: Path, capsys: pytest.CaptureFixture[str], unit: str
 ) -> None:
     """There is nothing to propose."""
@@ -119,8 +119,10 @@ def test_rows_of_units_that_have_one_each_are_not_asked_for(
     assert "error[rows_per_unit]: visits has one row per unit" in capsys.readouterr().err
 
 
-def test_all_columns_fit_or_none_is_asked(clinic: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What does not fit into the budget as a whole charges nothing."""
+def test_no_column_is_charged_if_not_all_fit_the_budget(
+    clinic: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Queries that do not fit into the budget together charge nothing."""
     assert run("suggest", "visits", clinic, "-e", "90") == 4
     assert "error[budget_exhausted]" in capsys.readouterr().err
     with dpsql.connect(clinic, policy=clinic.with_suffix(".yaml")) as con:
@@ -140,8 +142,10 @@ def test_all_columns_fit_or_none_is_asked(clinic: Path, capsys: pytest.CaptureFi
         ("double", "DECIMAL(38,2)", None),
     ],
 )
-def test_a_range_is_public_or_there_is_none(kind: str, engine: str, limits: tuple[Any, Any] | None) -> None:
-    """Without bounds, the range is that of the type; where that says nothing, the column is refused."""
+def test_a_column_without_public_range_is_refused(
+    kind: str, engine: str, limits: tuple[Any, Any] | None
+) -> None:
+    """Without bounds, the range of the type is used; a type without a useful range is refused."""
     policy = load(
         {
             "version": 1,
@@ -165,10 +169,10 @@ def test_a_range_is_public_or_there_is_none(kind: str, engine: str, limits: tupl
     ("column", "declared", "option"),
     [("age", "bounds: [0, 120]", "--values"), ("age", "values: [1, 2]", "--column")],
 )
-def test_what_has_the_other_of_both_is_refused_before_a_charge(
+def test_bounds_and_values_of_one_column_are_refused_before_the_charge(
     clinic: Path, capsys: pytest.CaptureFixture[str], column: str, declared: str, option: str
 ) -> None:
-    """A column has bounds or values: with both the policy would be none, after the answer was charged."""
+    """With both, the proposed policy would be invalid after its answer was charged."""
     rules = POLICY.replace("        type: integer\n", f"        type: integer\n        {declared}\n")
     clinic.with_suffix(".yaml").write_text(rules, encoding="utf-8")
     assert run("suggest", "visits", clinic, "-e", "2", option, column) == 1
@@ -185,8 +189,8 @@ def test_a_sample_of_each_type_makes_a_policy(kind: str) -> None:
     assert tuple(edited.tables["visits"].columns["plan"].values or ()) == SAMPLES[kind]
 
 
-def test_ids_are_not_asked_for_by_themselves() -> None:
-    """The unit's column and keys are neither bounded nor listed, nor is what has bounds."""
+def test_keys_and_bounded_columns_are_skipped_by_default() -> None:
+    """Neither bounds nor values are proposed for the unit's column, for keys and for bounded columns."""
     columns = {
         "id": {"type": "varchar"},
         "x": {"type": "integer", "bounds": [0, 5]},

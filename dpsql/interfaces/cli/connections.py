@@ -1,0 +1,213 @@
+"""Open what the options of a command name: the data, its policy and ledger, and the default loss of a query."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from dpsql.api.remote.address import is_address, is_database_url, is_spark
+from dpsql.errors import OperationalError, ProgrammingError
+from dpsql.interfaces.cli.options import ConnectionOptions
+from dpsql.policy.request.loss import parse_amount
+
+if TYPE_CHECKING:
+    from dpsql.api.base_connection import BaseConnection
+    from dpsql.api.connection import Connection
+    from dpsql.policy import Policy
+
+
+def parse_location(source: str) -> Path | str:
+    """Return the path of the data, or the URL of a database or a cluster unchanged."""
+    return source if is_database_url(source) or is_spark(source) else Path(source)
+
+
+def resolve_location(folder: Path, source: str) -> Path | str:
+    """Resolve the data that a file names: a path relative to the file's folder, or a URL."""
+    place = parse_location(source)
+    return folder / place if isinstance(place, Path) else place
+
+
+def hide_password(place: Path | str) -> str:
+    """Return a printable name of the data; a URL loses its user, password and options.
+
+    >>> hide_password("postgresql://ana:secret@db.example.org:5432/clinic?password=secret")
+    'postgresql://db.example.org/clinic'
+    """
+    if isinstance(place, Path):
+        return str(place)
+    parts = urlsplit(place)
+    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+
+
+def get_default_policy_path(place: Path) -> Path:
+    """Return the path of the policy beside a file or folder, which has its name with the ending .yaml.
+
+    >>> get_default_policy_path(Path("shop/orders.csv")).as_posix()
+    'shop/orders.yaml'
+    """
+    if place.name in ("", ".."):  # the current folder, or one above it
+        place = place.resolve()
+    return place.with_suffix(".yaml") if place.name else place / "policy.yaml"
+
+
+def is_policy_path(database: Path | str) -> bool:
+    """Return whether the database argument is a policy, which names the sources of its tables."""
+    return isinstance(database, Path) and database.suffix.lower() in {".yaml", ".yml"}
+
+
+def resolve_policy_path(database: Path | str, policy: Path | None) -> Path:
+    """Return the policy that is given, or the one beside the database.
+
+    Raises ProgrammingError if there is neither, OperationalError if there is no database.
+    """
+    if policy is not None:
+        return policy
+    if is_policy_path(database):
+        return Path(database)
+    if named := os.environ.get("DPSQL_POLICY"):
+        return Path(named)
+    if isinstance(database, str):
+        raise ProgrammingError(
+            "no policy given; a database server has no default policy file",
+            code="policy_missing",
+            hint="name it with --policy FILE or DPSQL_POLICY",
+        )
+    beside = get_default_policy_path(database)
+    if not beside.is_file():
+        if not database.exists() and not set(str(database)) & set("*?["):
+            raise OperationalError(f"there is no database file {database}", code="no_database")
+        raise ProgrammingError(
+            f"no policy given for {database}, and {beside} does not exist",
+            code="policy_missing",
+            hint=f"name it with --policy FILE or DPSQL_POLICY, or write one with dpsql init {database}",
+        )
+    return beside
+
+
+def connect_to_database(
+    database: Path | str,
+    options: ConnectionOptions,
+    *,
+    fresh: bool = False,
+    reserve: Fraction | None = None,
+    default: Fraction | None = None,
+) -> Connection:
+    """Connect to the database under its policy.
+
+    `fresh` draws new noise for every query, `reserve` is reserved of each budget, and `default` is the loss of a query that
+    states none. Creating a ledger is announced on standard error. Raises ProgrammingError (`new_ledger`) if the policy was
+    used with another ledger before, unless the option --new-ledger is set.
+    """
+    import dpsql
+    from dpsql.interfaces.cli.known_ledgers import is_new_ledger, remember_ledger
+
+    rules = resolve_policy_path(database, options.policy)
+    book = options.ledger or get_default_ledger(rules)
+    begins = is_new_ledger(rules, book, wanted=options.new_ledger)
+    connection = dpsql.connect(
+        None if is_policy_path(database) else str(database),
+        policy=rules,
+        ledger=options.ledger,
+        analyst=options.analyst,
+        epsilon=default,
+        ledger_key=options.ledger_key,
+        anchor=options.anchor,
+        replay=not fresh,
+        reserve=reserve,
+    )
+    remember_ledger(rules, book)
+    if begins:
+        print(f"created a new ledger: {book}", file=sys.stderr)
+    return connection
+
+
+def connect_to_source(
+    source: str,
+    options: ConnectionOptions,
+    *,
+    fresh: bool = False,
+    reserve: Fraction | None = None,
+    default: Fraction | None = None,
+) -> BaseConnection:
+    """Connect to a database, as `connect_to_database` does, or to a server with the token in DPSQL_TOKEN.
+
+    Raises ProgrammingError (`argument`) if an option that the server decides is given with a server's address.
+    """
+    import dpsql
+
+    if not is_address(source):
+        return connect_to_database(
+            parse_location(source), options, fresh=fresh, reserve=reserve, default=default
+        )
+    require_no_ledger(options.ledger, options.ledger_key)
+    decided: dict[str, object] = {
+        "--policy": options.policy,
+        "--analyst": options.analyst,
+        "--anchor": options.anchor,
+        "--reserve": reserve,
+        "--new-ledger": options.new_ledger or None,
+    }
+    for name, given in decided.items():
+        if given is not None:
+            raise ProgrammingError(
+                f"{name} is not valid with a server address; the server decides it",
+                code="argument",
+                hint=f"leave out {name}",
+            )
+    return dpsql.connect(source, epsilon=default, replay=not fresh)
+
+
+def get_default_ledger(policy: Path) -> str:
+    """Return the path of the ledger beside a policy."""
+    return str(policy.with_suffix(".ledger"))
+
+
+def with_ledger(options: ConnectionOptions, policy: Path, *, check: bool) -> ConnectionOptions:
+    """Return the options with their policy and ledger named; a `check` that would create a ledger uses one in memory."""
+    from dpsql.ledger.open import MEMORY, is_url
+
+    ledger = options.ledger or get_default_ledger(policy)
+    if check and not is_url(ledger) and not Path(ledger).is_file():
+        return replace(options, policy=policy, ledger=MEMORY, anchor=None)
+    return replace(options, policy=policy, ledger=ledger)
+
+
+def require_no_ledger(ledger: str | None, ledger_key: Path | None) -> None:
+    """Raise ProgrammingError (`argument`) if a ledger or its key is given with the address of a server.
+
+    Environment variables that name an owner's files apply to databases only and are ignored with an address.
+    """
+    for name, variable, given in (
+        ("--ledger", "DPSQL_LEDGER", ledger),
+        ("--ledger-key", "DPSQL_LEDGER_KEY_FILE", ledger_key),
+    ):
+        if given is not None and str(given) != os.environ.get(variable):
+            raise ProgrammingError(
+                f"{name} is not valid with a server address; the server keeps the ledger",
+                code="argument",
+                hint=f"leave out {name}",
+            )
+
+
+def find_source_epsilon(source: str, policy: Path | None) -> Fraction | None:
+    """Return the default loss of a query, as `find_default_epsilon` does; for a server, DPSQL_EPSILON only."""
+    from dpsql.policy import load
+
+    if is_address(source):
+        found = os.environ.get("DPSQL_EPSILON")
+        return parse_amount(found, "DPSQL_EPSILON") if found else None
+    return find_default_epsilon(load(resolve_policy_path(parse_location(source), policy)))
+
+
+def find_default_epsilon(rules: Policy) -> Fraction | None:
+    """Return the default loss of a query: DPSQL_EPSILON, else the policy's.
+
+    Raises LossError if the variable holds no valid loss.
+    """
+    found = os.environ.get("DPSQL_EPSILON")
+    return parse_amount(found, "DPSQL_EPSILON") if found else rules.default_epsilon
