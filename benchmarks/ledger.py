@@ -102,6 +102,9 @@ def lengthen(ledger: SqlLedger, length: int) -> None:
                     "query_digest": compute_text_digest(QUERY),
                     "details": '{"mechanism":"geometric"}',
                     "charge": end.entries + 1,
+                    "kind": "charge",
+                    "period": "",
+                    **dict.fromkeys(("parts", "slices", "failures", "claims", "stored", "database")),
                 }
                 amounts = to_charge_columns("", cost), to_charge_columns("spent_", spent), limit
                 budget = {"budget": ledger._journal.budgets.current[VISITS]}

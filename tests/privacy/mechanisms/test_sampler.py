@@ -140,7 +140,7 @@ def test_float_acceptance_is_far_within_its_margin(proposal: int, variance: Frac
     exact = Coin((abs(y) - variance / scale) ** 2 / (2 * variance)).compute_threshold(120)
     float_value = sampler._compute_acceptance_probabilities(np.array([y]), variance, scale)[0]
     assert abs(Fraction(float(float_value)) - Fraction(exact, 2**120)) < Fraction(1, 2**48)
-    assert sampler._MARGIN == 2.0**-40
+    assert sampler._RATIO_MARGIN == 2.0**-40
 
 
 @pytest.mark.parametrize("wide", [False, True])
