@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from dpsql.backends.function_spellings import Spellings, require_template
-from dpsql.backends.quoting import quote_identifier, quote_literal, quote_table_name
 from dpsql.errors import QueryRejected
 from dpsql.plan.expressions import Call, Column, ColumnInfo, WorkRule
 from dpsql.plan.interval import get_date_at, get_timestamp_at
@@ -40,6 +39,7 @@ from dpsql.plan.nodes import (
 )
 from dpsql.plan.tables import Scan, UnnestedList
 from dpsql.plan.types import Pairs, Type, Value
+from dpsql.policy.names import quote_identifier, quote_literal, quote_table_name
 
 CALENDAR: dict[Type, tuple[dt.date | dt.time, dt.date | dt.time]] = {
     Type.DATE: (dt.date.min, dt.date.max),

@@ -16,9 +16,9 @@ from typing import Any
 import duckdb
 
 from dpsql.backends.duckdb import LOCKED, lock_down
-from dpsql.backends.quoting import quote_identifier
 from dpsql.errors import InternalError, OperationalError, QueryRejected
 from dpsql.policy import split_table_name
+from dpsql.policy.names import quote_identifier
 
 _MOST_ROWS = 100_000
 _MOST_CELLS = 1_000_000

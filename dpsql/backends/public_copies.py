@@ -12,7 +12,6 @@ from typing import Any
 import duckdb
 
 from dpsql.backends.duckdb import LOCKED, lock_down
-from dpsql.backends.quoting import quote_identifier, quote_table_name
 from dpsql.errors import BackendError, OperationalError
 from dpsql.policy import normalize_name, split_table_name
 from dpsql.policy.engine_types import (
@@ -22,6 +21,7 @@ from dpsql.policy.engine_types import (
     parse_struct_fields,
     rename_types,
 )
+from dpsql.policy.names import quote_identifier, quote_table_name
 
 _CONFIG = {**LOCKED, "memory_limit": "2GB"}
 _ZONED = "TIMESTAMP WITH TIME ZONE"

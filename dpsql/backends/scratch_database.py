@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from dpsql.backends.base import DatabaseIdentity
 from dpsql.backends.duckdb import LOCKED, DuckDBBackend, lock_down
 from dpsql.backends.duckdb.statements import find_cancellation
-from dpsql.backends.quoting import quote_identifier, quote_table_name
 from dpsql.errors import BackendError, OperationalError
 from dpsql.ledger.workers import run_interruptibly
 from dpsql.plan.types import Value
 from dpsql.policy import Policy, normalize_name, split_table_name
+from dpsql.policy.names import quote_identifier, quote_table_name
 
 _CONFIG = {**LOCKED, "memory_limit": "1GB", "threads": 1}
 

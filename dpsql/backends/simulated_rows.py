@@ -16,10 +16,10 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.backends.quoting import quote_identifier, quote_literal, quote_table_name
 from dpsql.backends.scratch_database import create_declared_tables, get_column_types, make_table
 from dpsql.errors import OperationalError
 from dpsql.policy import Column, Policy, Table, normalize_name
+from dpsql.policy.names import quote_identifier, quote_literal, quote_table_name
 from dpsql.policy.tables import Link
 
 _NULLS = 0.02

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from dpsql.analysis.domains import MAX_GROUPS, Domain, derive_domain, list_combinations
 from dpsql.analysis.intervals import derive_interval, derive_known_intervals
-from dpsql.backends.quoting import quote_identifier
 from dpsql.engine.charging import run_after_charge
 from dpsql.engine.engine import Engine
 from dpsql.engine.query_run import PlanOptions, QueryRun
@@ -35,6 +34,7 @@ from dpsql.planning.synthesis import (
     plan_synthesis,
 )
 from dpsql.planning.verify import verify_plan
+from dpsql.policy.names import quote_identifier
 from dpsql.policy.request.query import Query
 from dpsql.policy.request.target import Target
 from dpsql.privacy.synthesis.mechanism import Mwem

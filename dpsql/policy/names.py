@@ -1,4 +1,4 @@
-"""Comparison of names: of tables and columns as the engine compares them, of accounts more broadly."""
+"""Names: how the engine compares those of tables and columns, how accounts compare more broadly, and how SQL quotes them."""
 
 from __future__ import annotations
 
@@ -145,3 +145,30 @@ def list_name_problems(names: Mapping[str, object], kind: str, *, dots: bool) ->
 def is_row(unit: object) -> bool:
     """Return whether the value of a `unit` key says that each row is a privacy unit."""
     return isinstance(unit, str) and normalize_name(unit) == "row"
+
+
+def quote_identifier(name: str) -> str:
+    """Quote a name.
+
+    >>> print(quote_identifier('a "word" more'))
+    "a ""word"" more"
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_table_name(name: str) -> str:
+    """Quote a declared table's name, qualified with its schema if it has one.
+
+    >>> print(quote_table_name("visits"), quote_table_name("emr.visits"))
+    "visits" "emr"."visits"
+    """
+    return ".".join(map(quote_identifier, name.split(".")))
+
+
+def quote_literal(text: str) -> str:
+    """Quote a text.
+
+    >>> quote_literal("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"

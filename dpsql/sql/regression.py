@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dpsql.backends.quoting import quote_identifier
 from dpsql.errors import ProgrammingError
+from dpsql.policy.names import quote_identifier
 
 MOST_REGRESSORS = 4
 MOST_COLUMNS = 10

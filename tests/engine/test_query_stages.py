@@ -13,6 +13,7 @@ import pytest
 from worlds import close_all, connected, engine_of, person, prepared, spent, words_drawn, world
 
 import dpsql
+from dpsql.api import engine_queries
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine import post_processor, replays, stages
 from dpsql.engine.engine import Engine
@@ -78,7 +79,7 @@ def test_all_statements_of_a_query_read_one_snapshot(
         owner.execute("INSERT INTO regions SELECT 'Bonn', 9 FROM range(500)")
         return decided
 
-    monkeypatch.setattr(replays, "plan_and_match", overtaken)
+    monkeypatch.setattr(engine_queries, "plan_and_match", overtaken)
     sql = "SELECT COUNT(*) FROM people JOIN regions ON city = name"
     connection.query(sql)
     assert read == [[(1, 1)]]

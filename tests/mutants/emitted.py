@@ -153,7 +153,7 @@ FAULTS = (
     ),
     Fault(
         "texts-not-escaped",
-        "dpsql.backends.quoting:quote_literal",
+        "dpsql.policy.names:quote_literal",
         """
         return "'" + text.replace("'", "''") + "'"
         """,

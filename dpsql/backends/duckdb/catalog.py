@@ -14,11 +14,11 @@ from dpsql.backends.declared_keys import build_table_keys
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.backends.duckdb.settings import SettingsGuard
 from dpsql.backends.duckdb.statements import Rows, StatementRunner
-from dpsql.backends.quoting import quote_identifier, quote_literal, quote_table_name
 from dpsql.errors import BackendError, OperationalError
 from dpsql.policy import normalize_name, split_table_name
 from dpsql.policy.check_constraints import parse_constraints
 from dpsql.policy.engine_types import parse_struct_fields
+from dpsql.policy.names import quote_identifier, quote_literal, quote_table_name
 from dpsql.policy.skeleton import TableKeys
 
 # Read the schema, and what it declares: keys, NOT NULL, CHECK and collations.

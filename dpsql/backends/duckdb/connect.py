@@ -28,10 +28,10 @@ from dpsql.backends.duckdb.settings import (
     open_spill_folder,
 )
 from dpsql.backends.duckdb.sources import to_typed_frame
-from dpsql.backends.quoting import quote_literal
 from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.ledger.database_identity import FILE
 from dpsql.policy import normalize_name
+from dpsql.policy.names import quote_literal
 
 MEMORY_PATH = ":memory:"
 _CLOSING = ("enable_external_access", "lock_configuration")

@@ -23,12 +23,12 @@ from dpsql.backends.dialect import (
     fits_int64,
 )
 from dpsql.backends.duckdb.sources import UNCHECKED, UNTYPED
-from dpsql.backends.quoting import quote_identifier
 from dpsql.plan.expressions import Call, Column, ColumnInfo
 from dpsql.plan.nodes import Release
 from dpsql.plan.tables import UnnestedList
 from dpsql.plan.text_size import MOST_STORED
 from dpsql.plan.types import Pairs, Type
+from dpsql.policy.names import quote_identifier
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from typing import Any, TypeVar
 import duckdb
 
 from dpsql.backends.duckdb import sources
-from dpsql.backends.quoting import quote_identifier, quote_literal
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.ledger.workers import run_interruptibly
+from dpsql.policy.names import quote_identifier, quote_literal
 
 _SEPARATORS = ",;\t|"
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN"})

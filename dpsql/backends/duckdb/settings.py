@@ -25,8 +25,8 @@ from typing import TypeAlias
 import duckdb
 
 from dpsql.backends.duckdb.statements import StatementRunner
-from dpsql.backends.quoting import quote_literal
 from dpsql.errors import BackendError, OperationalError, ProgrammingError
+from dpsql.policy.names import quote_literal
 
 UNSOUND = "common_subplan"
 """An optimizer of DuckDB 2.0 that returns wrong rows: it treats different subqueries as equal, as some of its issues report

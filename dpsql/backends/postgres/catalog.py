@@ -10,10 +10,10 @@ from dpsql.backends.base import TableOrigin
 from dpsql.backends.declared_keys import build_table_keys
 from dpsql.backends.postgres.dialect import POSTGRES, SCHEMA
 from dpsql.backends.postgres.session import Rows, TransactionRunner
-from dpsql.backends.quoting import quote_identifier
 from dpsql.errors import BackendError, PolicyError
 from dpsql.policy import normalize_name, split_table_name
 from dpsql.policy.engine_types import UNLIMITED
+from dpsql.policy.names import quote_identifier
 from dpsql.policy.skeleton import TableKeys
 
 # PostgreSQL's types, by the names of the engine types that policies and plans know.

@@ -15,11 +15,11 @@ from decimal import Decimal
 
 from dpsql.backends.dialect import CALENDAR, ColumnSyntax
 from dpsql.backends.postgres.values import INFINITY, REAL, VALUES, emit_constant
-from dpsql.backends.quoting import quote_identifier
 from dpsql.plan.expressions import Column
 from dpsql.plan.text_size import MOST_STORED
 from dpsql.plan.types import Type
 from dpsql.policy.engine_types import UNLIMITED, parse_element_type
+from dpsql.policy.names import quote_identifier
 
 _DATED = {
     "DATE": Type.DATE,

@@ -28,10 +28,10 @@ from dpsql.backends.function_spellings import APPROXIMATE
 from dpsql.backends.postgres.columns import COLUMNS
 from dpsql.backends.postgres.functions import SPELLINGS, WORK
 from dpsql.backends.postgres.values import INFINITY, REAL, VALUES
-from dpsql.backends.quoting import quote_identifier
 from dpsql.plan.tables import UnnestedList
 from dpsql.plan.types import Type
 from dpsql.policy import split_table_name
+from dpsql.policy.names import quote_identifier
 
 NAME_BYTES = 63
 """PostgreSQL truncates longer names, so that two names may become equal."""

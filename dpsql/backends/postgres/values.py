@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from dpsql.backends.dialect import ValueSyntax
-from dpsql.backends.quoting import quote_literal
 from dpsql.plan.types import Type
+from dpsql.policy.names import quote_literal
 
 REAL = "DOUBLE PRECISION"
 TYPES = MappingProxyType(

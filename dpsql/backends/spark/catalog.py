@@ -11,10 +11,10 @@ from typing import Any
 
 from dpsql.backends.base import TableOrigin
 from dpsql.backends.dialect import QuerySyntax
-from dpsql.backends.quoting import quote_identifier
 from dpsql.backends.spark.session import SessionRunner, is_remote
 from dpsql.errors import BackendError
 from dpsql.policy import normalize_name, split_table_name
+from dpsql.policy.names import quote_identifier
 
 # Spark's types, by the names of the engine types that policies and plans know.
 #

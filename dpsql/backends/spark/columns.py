@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpsql.backends.dialect import CALENDAR, ColumnSyntax
-from dpsql.backends.quoting import quote_identifier
 from dpsql.backends.spark.values import VALUES, emit_constant
 from dpsql.plan.expressions import Column
 from dpsql.plan.text_size import MOST_STORED
 from dpsql.plan.types import Type
 from dpsql.policy.engine_types import parse_element_type, parse_struct_fields
+from dpsql.policy.names import quote_identifier
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ from dpsql.backends.dialect import (
     refuse_query,
 )
 from dpsql.backends.function_spellings import APPROXIMATE
-from dpsql.backends.quoting import quote_identifier
 from dpsql.backends.spark.columns import COLUMNS
 from dpsql.backends.spark.functions import SPELLINGS, WORK, bind_arguments
 from dpsql.backends.spark.values import VALUES
@@ -34,6 +33,7 @@ from dpsql.plan.nodes import PerUnitWindows, Release
 from dpsql.plan.tables import UnnestedList
 from dpsql.plan.types import Type
 from dpsql.policy import split_table_name
+from dpsql.policy.names import quote_identifier
 
 WIDE = "DECIMAL(38,0)"
 """The type of wide whole numbers. Of two of them, sums and products are of this type, too.

@@ -20,6 +20,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
+from dpsql.api import engine_queries
 from dpsql.engine import replays, stages
 from dpsql.engine.engine import Engine
 from dpsql.interfaces.server.protocol.tasks import (
@@ -340,7 +341,7 @@ def test_a_query_with_parameters_is_planned_once(shared: Served, monkeypatch: py
         planned.append(asked.sql)
         return plan(engine, asked, *arguments)
 
-    for module in (stages, replays):
+    for module in (stages, replays, engine_queries):
         monkeypatch.setattr(module, "prepare_query", counted)
     with connected(shared) as connection:
         connection.execute("SELECT COUNT(*) AS n FROM visits WHERE days > %s", (1,)).fetchall()
