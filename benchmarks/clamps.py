@@ -24,8 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planning.clamp_rules import RULE, get_tier
-from dpsql.planning.clamping import OCTAVES
+from dpsql.planning.clamping import OCTAVES, RULE, get_tier
 
 Amounts = NDArray[np.float64]
 LAWS: dict[str, Callable[[np.random.Generator, int], Amounts]] = {

@@ -34,7 +34,7 @@ from benchmarks.engines import spark_session
 from benchmarks.overhead import run_statements
 from dpsql.api.connection import Connection
 from dpsql.backends.spark.catalog import TableDescription
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 
 KINDS: Mapping[str, tuple[int, ...]] = {
     "rows": (100_000, 1_000_000),

@@ -28,7 +28,7 @@ import dpsql
 from dpsql.backends.duckdb import LOCKED
 from dpsql.engine.engine import Engine
 from dpsql.engine.query_run import PreparedRelease
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.policy.request.query import Query
 
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")

@@ -24,7 +24,7 @@ from rich.table import Table
 import dpsql
 from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import LOCKED
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.policy.request.query import Query
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

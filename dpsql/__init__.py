@@ -14,10 +14,10 @@
 1
 """
 
+from dpsql.api.base_connection import BINARY, DATETIME, NUMBER, ROWID, STRING, Cursor
 from dpsql.api.connect import apilevel, connect, paramstyle, threadsafety
 from dpsql.api.connection import Connection
-from dpsql.api.cursor import BINARY, DATETIME, NUMBER, ROWID, STRING, Cursor
-from dpsql.api.shared_ledger import SharedLedger
+from dpsql.api.opening import SharedLedger
 from dpsql.errors import (
     BackendError,
     BudgetExhausted,

@@ -16,8 +16,8 @@ from worlds import Row, cells, close_all, person, prepared, world
 
 from dpsql.backends import Exact
 from dpsql.engine.query_run import QueryRun
-from dpsql.engine.release.draw_release import draw_release
-from dpsql.engine.released_table import ReleasedTable
+from dpsql.engine.release.noise import draw_release
+from dpsql.engine.release.released_table import ReleasedTable
 from dpsql.plan import aggregates
 from dpsql.plan.aggregates.base import EstimateSeries
 from dpsql.plan.interval import Interval

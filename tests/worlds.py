@@ -23,7 +23,7 @@ from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine.engine import Engine
 from dpsql.engine.query_run import QueryRun
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.ledger import Budget, open_ledger
 from dpsql.plan.expressions import Call, Column
 from dpsql.plan.types import Type

@@ -34,7 +34,6 @@ from dpsql.analysis.intervals import (
     narrow_intervals,
 )
 from dpsql.analysis.stability import PublicFacts
-from dpsql.plan.dependencies import list_required_steps, list_steps
 from dpsql.plan.expressions import (
     Call,
     Column,
@@ -68,6 +67,7 @@ from dpsql.plan.nodes import (
     iterate_sources,
     list_optional_aliases,
 )
+from dpsql.plan.steps import list_required_steps, list_steps
 from dpsql.plan.types import Type
 
 MAX_COMBINATIONS = 100_000

@@ -30,7 +30,7 @@ from dpsql.plan.expressions import (
     is_null,
     replace_parts,
 )
-from dpsql.plan.functions.conditional import split_case_branches
+from dpsql.plan.functions.operators import split_case_branches
 from dpsql.plan.interval import ANYWHERE, Interval, find_position, merge_intervals
 from dpsql.plan.nodes import Filter, Join, OuterQuery, PublicSubquery, Relation, Release, SemiJoin
 from dpsql.plan.provenance import mark_noiseless_outputs

@@ -16,7 +16,7 @@ from dpsql.analysis.domains import ListedValues, derive_listed_values
 from dpsql.analysis.images import is_statically_computable
 from dpsql.analysis.stability import PublicFacts
 from dpsql.plan.expressions import Call, Column, Expr, Literal, iterate_columns, substitute_columns
-from dpsql.plan.functions.conditional import split_case_branches
+from dpsql.plan.functions.operators import split_case_branches
 from dpsql.plan.nodes import (
     Aggregation,
     Filter,

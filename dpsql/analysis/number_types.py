@@ -20,7 +20,7 @@ from dpsql.plan.expressions import (
     is_null,
     walk,
 )
-from dpsql.plan.functions.conditional import split_case_branches
+from dpsql.plan.functions.operators import split_case_branches
 from dpsql.plan.types import Type
 
 # DECIMAL expressions of the engine, which dpsql reads as DOUBLE, and their digits.

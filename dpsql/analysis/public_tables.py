@@ -32,7 +32,6 @@ from dpsql.analysis.intervals import (
     narrow_intervals,
 )
 from dpsql.analysis.stability import PublicFacts
-from dpsql.plan.dependencies import list_required_steps
 from dpsql.plan.expressions import (
     Call,
     Column,
@@ -65,6 +64,7 @@ from dpsql.plan.nodes import (
     iterate_sources,
     list_optional_aliases,
 )
+from dpsql.plan.steps import list_required_steps
 from dpsql.plan.types import Type
 
 _LISTED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DOUBLE})

@@ -17,7 +17,6 @@ from dpsql.analysis.domains import derive_domain, derive_listed_values
 from dpsql.analysis.nullability import is_never_null
 from dpsql.analysis.unit_identity import find_identity_where_present
 from dpsql.errors import QueryRejected
-from dpsql.plan.dependencies import list_releases, list_required_steps
 from dpsql.plan.expressions import UNIT_IDENTITY, Column, Expr, iterate_columns, substitute_columns
 from dpsql.plan.nodes import (
     Filter,
@@ -41,6 +40,7 @@ from dpsql.plan.nodes import (
     list_inputs,
     list_private_scans,
 )
+from dpsql.plan.steps import list_releases, list_required_steps
 from dpsql.plan.tables import Contribution, Scan, UnitKind
 from dpsql.plan.types import Value
 from dpsql.policy import normalize_name

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from dpsql.errors import QueryRejected
-from dpsql.plan.dependencies import list_steps
 from dpsql.plan.expressions import (
     Call,
     Column,
@@ -37,6 +36,7 @@ from dpsql.plan.functions.growth import (
     compute_literal_size,
     makes_text,
 )
+from dpsql.plan.interval import NO_TEXT, STORED, TextSize, make_constant_size
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -52,8 +52,8 @@ from dpsql.plan.nodes import (
     Values,
     list_inputs,
 )
+from dpsql.plan.steps import list_steps
 from dpsql.plan.tables import Scan
-from dpsql.plan.text_size import NO_TEXT, STORED, TextSize, make_constant_size
 from dpsql.plan.types import Type
 
 MOST_MADE = 2**17

@@ -13,14 +13,20 @@ from typing import TYPE_CHECKING, Any, overload
 
 from dpsql.api.base_connection import QueryDefaults
 from dpsql.api.connection import Connection
-from dpsql.api.opening import OpenBackend, OwnerOptions, open_database, open_engine, open_tables
-from dpsql.api.remote.address import is_address
-from dpsql.api.shared_ledger import SharedLedger
+from dpsql.api.opening import (
+    OpenBackend,
+    OwnerOptions,
+    SharedLedger,
+    is_address,
+    open_database,
+    open_engine,
+    open_tables,
+)
 from dpsql.errors import Error, ProgrammingError
 from dpsql.policy.request.loss import Amount, parse_amount
 
 if TYPE_CHECKING:
-    from dpsql.api.remote.connection import RemoteConnection
+    from dpsql.api.remote import RemoteConnection
     from dpsql.ledger import LedgerHead
 
 apilevel = "2.0"
@@ -138,7 +144,7 @@ def _connect_to_server(
     url: str, token: str | None, tls_ca: str | Path | None, defaults: QueryDefaults, owner: OwnerOptions
 ) -> RemoteConnection:
     """Return a connection to a server; raise ProgrammingError (`argument`) if an option of an owner is given."""
-    from dpsql.api.remote.connection import RemoteConnection
+    from dpsql.api.remote import RemoteConnection
 
     if owner != OwnerOptions():
         raise ProgrammingError(

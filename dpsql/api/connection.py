@@ -11,26 +11,24 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVa
 from dpsql.api.base_connection import BaseConnection, QueryDefaults
 from dpsql.api.opening import OwnerOptions, open_database, open_engine
 from dpsql.errors import ProgrammingError
-from dpsql.policy.request.loss import Amount, parse_amount
+from dpsql.policy.request.loss import Amount, RelativeError, parse_amount
 from dpsql.policy.request.parameters import Parameters
 from dpsql.policy.request.query import QueryOptions
-from dpsql.policy.request.target import RelativeError
 from dpsql.results.result import Receipt, Result
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from dpsql.api.synthetic_tables import Workload
+    from dpsql.api.engine_queries import Workload
+    from dpsql.engine.charging import Reservation
     from dpsql.engine.engine import Engine
     from dpsql.engine.explain import Explanation
     from dpsql.engine.forecast import Forecast
     from dpsql.engine.query_run import QueryRun
-    from dpsql.engine.reservation import Reservation
     from dpsql.engine.schema_description import Description
     from dpsql.ledger import BudgetState, RemainingBudget
     from dpsql.results.local_table import LocalTable
-    from dpsql.results.stream import Stream
-    from dpsql.results.synthetic_table import SyntheticTable
+    from dpsql.results.synthetic_table import Stream, SyntheticTable
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -76,9 +74,8 @@ class Connection(BaseConnection):
         shares_ledger: bool = False,
     ) -> None:
         # The parser and the engine's libraries load when a connection is opened, not with `import dpsql`.
-        from dpsql.api.engine_queries import EngineQueries, OpenEngine
+        from dpsql.api.engine_queries import EngineQueries, OpenEngine, SyntheticTables
         from dpsql.api.session_tables import SessionTables
-        from dpsql.api.synthetic_tables import SyntheticTables
 
         self._engine = OpenEngine(engine, shares_ledger=shares_ledger)
         self._queries = EngineQueries(self._engine, QueryDefaults(epsilon, dialect, replay))

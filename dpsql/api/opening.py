@@ -1,17 +1,20 @@
-"""Open the parts of a connection in this process: the database, the ledger beside a policy, and the engine over both."""
+"""Open the parts of a connection: addresses of databases and servers, the database, the shared or own ledger, the engine."""
 
 from __future__ import annotations
 
 import getpass
+import ipaddress
 import platform
-from collections.abc import Callable, Mapping
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeGuard
+from urllib.parse import urlsplit
 
-from dpsql.api.remote.address import is_database_url, is_spark
-from dpsql.api.shared_ledger import SharedLedger
-from dpsql.errors import Error, ProgrammingError
+from dpsql.errors import Error, InterfaceError, PolicyError, ProgrammingError
 from dpsql.policy.request.loss import Amount
 
 if TYPE_CHECKING:
@@ -19,6 +22,215 @@ if TYPE_CHECKING:
     from dpsql.engine.engine import Engine
     from dpsql.ledger import Ledger, LedgerHead
     from dpsql.policy import Policy
+
+
+# A ledger that connections of several threads share, so that their charges are committed together.
+
+
+class SharedLedger:
+    """A ledger for `connect(…, ledger=…)` that any number of connections of one process share.
+
+    Charges that wait while another one is committed go into the next transaction together (*group commit*). Each is checked
+    against those before it, and no query continues before its charge is durable. Connections that each open the ledger's file
+    themselves take turns instead.
+
+    The first connection opens the ledger. `close`, or the end of a `with` block, closes it; connections that share it leave it
+    open.
+
+    Args:
+        target: The file of the ledger, as for `connect`.
+        policy: The policy, as for `connect`.
+        analysts: The analysts who will query, for a policy that gives budgets to analysts whom it does not list.
+        anchor: As for `connect`.
+        ledger_key: As for `connect`.
+
+    >>> policy = {"version": 1, "privacy_unit": "person", "budget": {"epsilon": 1},
+    ...           "tables": {"people": {"unit": "row"}}}
+    >>> import dpsql, pyarrow
+    >>> with dpsql.SharedLedger(":memory:", policy=policy) as ledger:
+    ...     for _ in range(2):
+    ...         con = dpsql.connect({"people": pyarrow.table({"age": [30]})}, policy=policy, ledger=ledger)
+    ...         _ = con.query("SELECT COUNT(*) FROM people", epsilon=0.25)
+    ...         con.close()
+    """
+
+    def __init__(
+        self,
+        target: str | Path,
+        *,
+        policy: Any,
+        analysts: Iterable[str] = (),
+        anchor: LedgerHead | str | Path | None = None,
+        ledger_key: bytes | str | Path | None = None,
+    ) -> None:
+        from dpsql.policy import load
+
+        self.target, self._anchor, self._key = target, anchor, ledger_key
+        self._policy = load(policy)
+        self._analysts = (*self._policy.analysts, *map(self._policy.resolve_analyst_name, analysts))
+        self._lock = threading.Lock()
+        self._ledger: Ledger | None = None
+        self._database: str | None = None
+        self._closed = False
+
+    def open_for_connection(self, policy: Policy, analyst: str, database: str | None) -> Ledger:
+        """Return the open ledger for an analyst's connection to a database.
+
+        Raises:
+            ProgrammingError: (`shared_ledger`) if the connection has another policy, or the ledger was opened without the
+                analyst's budget.
+            PolicyError: (`another_database`) if the first connection was to another database.
+        """
+        from dpsql.engine.budgets import collect_budgets
+
+        if policy.compute_digest() != self._policy.compute_digest():
+            raise ProgrammingError(
+                "the shared ledger was opened for another policy",
+                code="shared_ledger",
+                hint="open one for each policy",
+            )
+        if not collect_budgets(policy, [analyst]).keys() <= collect_budgets(policy, self._analysts).keys():
+            raise ProgrammingError(
+                f"the shared ledger was opened without the budget of the analyst {analyst!r}",
+                code="shared_ledger",
+                hint="list all analysts: SharedLedger(…, analysts=[…])",
+            )
+        with self._lock:
+            if self._closed:
+                raise InterfaceError("the ledger is closed", code="ledger_closed")
+            if self._ledger is None:
+                self._ledger, self._database = self._open_ledger(database), database
+            elif database != self._database:
+                raise PolicyError(
+                    "the shared ledger was opened for another database",
+                    code="another_database",
+                    hint="open one for each database",
+                )
+            return self._ledger
+
+    def _open_ledger(self, database: str | None) -> Ledger:
+        from dpsql.engine.budgets import collect_budgets
+        from dpsql.ledger import open_ledger
+
+        return open_ledger(
+            self.target,
+            collect_budgets(self._policy, self._analysts),
+            anchor=self._anchor,
+            key=self._key,
+            database=database,
+            max_failures=self._policy.get_failure_limits(),
+        )
+
+    def close(self) -> None:
+        """Close the ledger; connections that share it can no longer query."""
+        with self._lock:
+            self._closed = True
+            if self._ledger is not None:
+                self._ledger.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+# Addresses of servers: without secrets, and encrypted unless they are on this machine.
+
+
+PORT = 8439
+_SCHEME = re.compile(r"https?://", re.IGNORECASE)
+
+
+def is_address(database: Any) -> bool:
+    """Return whether a database argument is the address of a server.
+
+    >>> is_address("https://dp.example.org"), is_address("hospital.duckdb")
+    (True, False)
+    """
+    return isinstance(database, str) and _SCHEME.match(database) is not None
+
+
+def is_database_url(database: Any) -> TypeGuard[str]:
+    """Return whether a database argument is the URL of a PostgreSQL database.
+
+    >>> is_database_url("postgresql://reader@db.example.org/clinic"), is_database_url("hospital.duckdb")
+    (True, False)
+    """
+    return isinstance(database, str) and database.startswith(("postgresql://", "postgres://"))
+
+
+def is_spark(database: Any) -> bool:
+    """Return whether a database argument is the URL of a Spark cluster or of Spark Connect, or a Spark session.
+
+    >>> is_spark("sc://spark.example.org:15002"), is_spark("spark://master:7077"), is_spark("hospital.duckdb")
+    (True, True, False)
+    """
+    if isinstance(database, str):
+        return database.startswith(("spark://", "sc://"))
+    kind = type(database)
+    return kind.__name__ == "SparkSession" and kind.__module__.startswith("pyspark.")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host and a port, and whether the connection is encrypted."""
+
+    host: str
+    port: int
+    encrypted: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Parse a URL. Raises ProgrammingError (`address`) if it has further parts, or would send a token unencrypted.
+
+        >>> Address.parse("https://dp.example.org")
+        Address(host='dp.example.org', port=8439, encrypted=True)
+        """
+        host, port, parts = None, None, None
+        try:
+            parts = urlsplit(text)
+            host, port = parts.hostname, parts.port
+        except ValueError:  # whose words may quote the URL
+            parts = None
+        if parts is None or not host or port == 0 or not text.isascii() or not text.isprintable():
+            raise _make_error("this is not the address of a server")
+        if parts.username is not None or parts.password is not None:
+            raise _make_error(
+                "a server address may not contain a user, password or token",
+                "pass connect(url, token=…), or set DPSQL_TOKEN",
+            )
+        if parts.path not in ("", "/") or parts.query or parts.fragment:
+            raise _make_error("a server address may have only a host and a port")
+        encrypted = parts.scheme.lower() == "https"
+        if not encrypted and not _is_local(host):
+            raise _make_error(
+                f"{host} is another machine, so the token and the answers would cross the network unencrypted",
+                f"use https://{host}, or a tunnel to http://localhost",
+            )
+        return cls(host, PORT if port is None else port, encrypted)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http{'s' * self.encrypted}://{host}:{self.port}"
+
+
+def _is_local(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _make_error(message: str, hint: str | None = None) -> ProgrammingError:
+    return ProgrammingError(message, code="address", hint=hint or f"write https://host:{PORT}")
+
+
+# Open the parts of a connection in this process: the database, the ledger beside a policy, and the engine over both.
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +281,7 @@ def _open_ledger(
 ) -> Ledger:
     """Open the ledger of a database for an analyst, or take part in a shared one."""
     from dpsql.engine.budgets import collect_budgets
-    from dpsql.engine.database_identity import find_ledger_identity
+    from dpsql.engine.replay.release_store import find_ledger_identity
     from dpsql.ledger import open_ledger
 
     identity = find_ledger_identity(rules, backend)

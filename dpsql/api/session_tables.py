@@ -27,8 +27,13 @@ from dpsql.sql.parse.session_statement import (
 )
 
 if TYPE_CHECKING:
-    from dpsql.api.engine_queries import EngineQueries, OpenEngine
-    from dpsql.api.synthetic_tables import OpenPublicTables, PublicConnection, SyntheticTables
+    from dpsql.api.engine_queries import (
+        EngineQueries,
+        OpenEngine,
+        OpenPublicTables,
+        PublicConnection,
+        SyntheticTables,
+    )
     from dpsql.engine.explain import Explanation
     from dpsql.engine.schema_description import Description, TableDescription
     from dpsql.engine.synthetic import PreparedSynthesis
@@ -279,7 +284,7 @@ class SessionTables:
         """Return the parsed statement and the tables of the session that it names; None if it names none."""
         if not self._tables:
             return None
-        from dpsql.sql.parse.named_tables import collect_table_names
+        from dpsql.sql.parse.local_select import collect_table_names
         from dpsql.sql.parse.parse import parse_cached
 
         statement = parse_cached(sql, self._queries.defaults.get_dialect(options))
@@ -332,7 +337,7 @@ class SessionTables:
         self, statement: Statement, tables: tuple[SessionTable, ...], local: LocalTable, sql: str
     ) -> Result:
         """Return estimates from a randomized table."""
-        from dpsql.results.local_sums import estimate_answer
+        from dpsql.results.local_table import estimate_answer
         from dpsql.sql.parse.local_select import parse_local_select
 
         if len(tables) > 1 or statement.explain or statement.translated:

@@ -1,8 +1,8 @@
-"""The protocol of engines, and the type that protects exact values."""
+"""The protocol of engines, the type that protects exact values, and the keys that an engine's catalog declares."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -10,6 +10,9 @@ from typing import Any, NoReturn, Protocol, final
 
 from dpsql.backends.dialect import Dialect
 from dpsql.errors import BackendError, InternalError, OperationalError
+from dpsql.policy.skeleton import ForeignKey, TableKeys
+
+# The protocol of engines, and the type that protects exact values.
 
 
 @final
@@ -84,7 +87,7 @@ class TableOrigin:
 class DatabaseIdentity:
     """The identity of the open database, determined without reading a row.
 
-    `ledger_text` is stored in the ledger (see `dpsql.ledger.database_identity`). Equal `instance_mark`s mean certainly the same database;
+    `ledger_text` is stored in the ledger (see `dpsql.ledger.anchor`). Equal `instance_mark`s mean certainly the same database;
     a release is replayed or refined only under an equal mark.
     """
 
@@ -175,3 +178,32 @@ class Backend(Protocol):
     def close(self) -> None:
         """Close the database."""
         ...
+
+
+# Read the primary, unique and foreign keys of a schema from the rows of an engine's catalog.
+
+
+def build_table_keys(
+    rows: Iterable[tuple[Any, ...]], format_name: Callable[[str, str], str]
+) -> dict[str, TableKeys]:
+    """Return the keys by table name; `format_name` builds the name from a schema and a table.
+
+    A row has the schema, the table, PRIMARY KEY, UNIQUE or FOREIGN KEY, its columns, and the table and columns that it references,
+    which are of its own schema.
+    """
+    primary: dict[str, tuple[str, ...]] = {}
+    unique: dict[str, list[tuple[str, ...]]] = {}
+    foreign: dict[str, list[ForeignKey]] = {}
+    for schema, table, kind, columns, target, references in rows:
+        name = format_name(schema, table)
+        if kind == "PRIMARY KEY":
+            primary[name] = tuple(columns)
+        elif kind == "UNIQUE":
+            unique.setdefault(name, []).append(tuple(columns))
+        else:
+            key = ForeignKey(tuple(columns), format_name(schema, target), tuple(references))
+            foreign.setdefault(name, []).append(key)
+    return {
+        name: TableKeys(primary.get(name, ()), tuple(foreign.get(name, ())), tuple(unique.get(name, ())))
+        for name in {**primary, **unique, **foreign}
+    }

@@ -1,30 +1,244 @@
-"""The charge of a query: what may be charged, the durable entry, and the record of every failure after it.
-
-Claim: no error before the charge says anything about private rows, and each failure after it is recorded, so that failures that
-depend on rows lock the table.
-Why: limits, budgets and bound statements follow from public metadata. What follows a charge runs in `run_after_charge`, which
-records why somebody ended it; a failure of the engine or of the noise is recorded by `record_release_failures`.
-"""
+"""What is charged: quotes, the durable entry of a query with its receipt, the record of failures after it, and reservations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
+from fractions import Fraction
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
+from dpsql.backends import Backend
 from dpsql.engine.accuracy_targets import describe_affordable_target
-from dpsql.engine.budgets import compute_epsilon_cap, require_below_cap
-from dpsql.engine.engine import Engine
-from dpsql.engine.query_run import PreparedRelease, QueryRun
-from dpsql.engine.receipts import build_charge_details
-from dpsql.engine.stop_requests import InterruptibleGroup, run_and_record
-from dpsql.errors import BackendError, BudgetExhausted, InternalError, OperationalError
+from dpsql.engine.budgets import compute_epsilon_cap, compute_proportional_delta, require_below_cap
+from dpsql.engine.engine import Engine, InterruptibleGroup, run_and_record
+from dpsql.engine.query_run import PreparedRelease, QueryRun, describe_mechanisms
+from dpsql.errors import (
+    BackendError,
+    BudgetExhausted,
+    InternalError,
+    LossError,
+    OperationalError,
+    ProgrammingError,
+)
 from dpsql.ledger import Quote
-from dpsql.ledger.refusal import require_payable
+from dpsql.ledger.quote import require_payable
 from dpsql.ledger.workers import Interruptible
 from dpsql.plan.nodes import list_private_tables
-from dpsql.policy.request.target import Target
+from dpsql.planning.measurement import MeasurementPlan
+from dpsql.policy.request.loss import DisplayedFraction, Target
+from dpsql.privacy.accounting import get_accountant
+from dpsql.privacy.accounting.events import NOTHING, Composed, Event, Pure, Selection, to_json
+from dpsql.results.result import Receipt
+from dpsql.version import VERSION
+
+# The receipt of a query: its text, mechanisms and charges, without a value of the answer.
+
+
+def build_receipt(
+    engine: Engine, run: QueryRun, measured: Sequence[MeasurementPlan] | None = None
+) -> Receipt:
+    """Return the receipt of a query that was charged as its entries say, or, without any, explained.
+
+    `measured` are the plans of its releases with all that was chosen on the way.
+    """
+    event = run.event
+    return Receipt(
+        query=run.query.sql,
+        plan=run.plan_digest,
+        analyst=engine.analyst,
+        privacy_unit=engine.policy.privacy_unit,
+        neighbors=engine.policy.neighbors,
+        data_version=engine.policy.data_version,
+        policy=engine.policy_digest,
+        mechanisms=tuple(
+            run.mechanisms
+            if measured is None
+            else [mechanism for plan in measured for mechanism in describe_mechanisms(plan)]
+        ),
+        loss=None if event is None else json.loads(to_json(event)),
+        entries=tuple(
+            {
+                "id": entry.id,
+                "table": entry.table,
+                "at": entry.at.isoformat(),
+                "loss": str(entry.spend.loss_fraction),
+                "delta": str(entry.spend.delta_fraction),
+                "digest": entry.digest,
+                **({} if entry.box is None else {"box": entry.box}),
+                **({} if entry.reservation is None else {"slice": entry.reservation}),
+                **({"account": entry.account_analyst} if entry.account_analyst else {}),
+            }
+            for entry in run.entries
+        ),
+        versions=collect_versions(engine.backend),
+        constants=dict(run.constants),
+        target=run.terms.to_target_record(),
+        replayed=run.replayed_entries,
+        refined=tuple(dict.fromkeys(base.entry for base in run.refinements)),
+    )
+
+
+def collect_versions(backend: Backend) -> dict[str, str]:
+    """Return the versions of the engine, of dpsql and of its parser."""
+    return {backend.name: backend.version, "dpsql": VERSION, "sqlglot": _get_parser_version()}
+
+
+@cache
+def _get_parser_version() -> str:
+    try:
+        return version("sqlglot")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+# The details of a charge in the ledger's entries, so that a receipt can be checked against them.
+
+
+def build_charge_details(engine: Engine, prepared: QueryRun) -> dict[str, Any]:
+    """Return the details of a charge, which follow from the query, the policy and earlier releases.
+
+    `mechanisms` are drawn for this charge. `answered` is the noise of the answer, which differs if a part was released before, or
+    is combined with an earlier release; `refinements` and `replayed_entries` are the entries that paid for that. `loss` is the
+    event of all releases, if an entry has another. `earlier_charges` are the charges of earlier steps towards the same target.
+    """
+    event, drawn, answered = prepared.event, prepared.drawn_mechanisms, prepared.mechanisms
+    found: dict[str, Any] = {
+        "plan": prepared.plan_digest,
+        "data_version": engine.policy.data_version,
+        "policy": engine.policy_digest,
+        "mechanisms": drawn,
+        "privacy_unit": engine.policy.privacy_unit,
+        "neighbors": engine.policy.neighbors,
+        "versions": collect_versions(engine.backend),
+    }
+    optional: dict[str, Any] = {
+        "answered": None if answered == drawn else answered,
+        "refines": [base.entry for base in prepared.refinements],
+        "replayed": list(prepared.replayed_entries),
+        "target": prepared.terms.to_target_record(),
+        "steps": list(prepared.earlier_charges),
+        "loss": None
+        if event is None or all(bill.event == event for bill in prepared.table_charges)
+        else json.loads(to_json(event)),
+    }
+    return found | {name: value for name, value in optional.items() if value}
+
+
+# Reservations: a part of budgets that only the queries of one connection spend.
+
+
+class Reservation:
+    """A reserved part of the budgets of tables: until it ends, the connection's queries spend from it and from nothing else.
+
+    It ends with `close`, at the end of a `with` block, and when the connection closes; what it has not spent is then returned.
+    After a crash it stays reserved: `Connection.resume` continues it, `dpsql ledger return` ends it.
+    """
+
+    def __init__(self, number: int, engine: Engine, end: Callable[[], None]) -> None:
+        self.number = number
+        self._ledger = engine.ledger
+        self._analyst = engine.analyst
+        self._on_close = end
+        self._is_closed = False
+
+    def left(self) -> dict[str, Fraction]:
+        """Return the ε of the largest query that still fits, by the names of the budgets, as `Connection.budget` has them.
+
+        It is rounded down, and {} once the reservation has ended.
+        """
+        accountants = {state.key: get_accountant(state.accountant) for state in self._ledger.list_states()}
+        return {
+            state.key.name: DisplayedFraction(
+                accountants[state.key].compute_remaining_epsilon(NOTHING, state.remaining)
+            )
+            for state in self._ledger.list_reservations()
+            if state.number == self.number
+        }
+
+    def close(self) -> None:
+        """Return to the budgets what is not spent, durably; a second call does nothing."""
+        if not self._is_closed:
+            self._ledger.close_reservation(self.number, by=self._analyst)
+            self._is_closed = True
+            self._on_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def reserve_budgets(
+    engine: Engine,
+    end: Callable[[], None],
+    epsilon: Fraction,
+    delta: Fraction | None,
+    tables: Iterable[str] | None,
+) -> Reservation:
+    """Reserve of each table what a query of all of it would be charged; see `Connection.reserve`."""
+    names = (
+        engine.policy.list_private_tables()
+        if tables is None
+        else [_resolve_private_table(engine, name) for name in tables]
+    )
+    if not names:
+        raise ProgrammingError("a reservation needs a private table, and there is none", code="slice_table")
+    charges = {name: _build_reserved_event(engine, name, epsilon, delta) for name in names}
+    entries = engine.ledger.reserve(charges, analyst=engine.analyst, details=_build_details(engine, charges))
+    return Reservation(entries[0].id, engine, end)
+
+
+def resume_reservation(engine: Engine, end: Callable[[], None], number: int) -> Reservation:
+    """Return the reservation with this number, which the engine's analyst holds; see `Connection.resume`."""
+    found = engine.ledger.list_reservations()
+    if not any(state.number == number and state.holder == engine.analyst for state in found):
+        raise ProgrammingError(
+            f"{engine.analyst!r} holds no open reservation {number}",
+            code="slice_closed",
+            hint="it has ended, or another analyst holds it; dpsql budget lists the open ones",
+        )
+    return Reservation(number, engine, end)
+
+
+def _resolve_private_table(engine: Engine, name: str) -> str:
+    found = engine.policy.find_table_name(name)
+    if found is None or found not in engine.policy.list_private_tables():
+        raise ProgrammingError(
+            f"the policy has no private table {name}",
+            code="slice_table",
+            hint="name a private table of the policy",
+        )
+    return found
+
+
+def _build_reserved_event(engine: Engine, table: str, epsilon: Fraction, delta: Fraction | None) -> Event:
+    """Return the event that is reserved of a table: the loss, and the δ that belongs to it or was requested."""
+    share = compute_proportional_delta(engine.get_account(table), epsilon) if delta is None else delta
+    if not 0 <= share < 1:
+        raise LossError("delta is at least 0 and below 1")
+    loss = Pure(epsilon)
+    return Composed((loss, Selection(share))) if share else loss
+
+
+def _build_details(engine: Engine, charges: Mapping[str, Event]) -> dict[str, object]:
+    return {"policy": engine.policy_digest, "tables": sorted(charges)}
+
+
+# The charge of a query: what may be charged, the durable entry, and the record of every failure after it.
+#
+# Claim: no error before the charge says anything about private rows, and each failure after it is recorded, so that failures that
+# depend on rows lock the table.
+# Why: limits, budgets and bound statements follow from public metadata. What follows a charge runs in `run_after_charge`, which
+# records why somebody ended it; a failure of the engine or of the noise is recorded by `record_release_failures`.
+
 
 _Outcome = TypeVar("_Outcome")
 
@@ -107,7 +321,7 @@ def _describe_affordable_target(engine: Engine, prepared: QueryRun, code: str) -
 def run_after_charge(
     engine: Engine, charged: QueryRun, work: Callable[[], _Outcome], *beside: Interruptible
 ) -> _Outcome:
-    """Return the result of `work`, which is all that follows a charge; see `dpsql.engine.stop_requests.run_and_record`."""
+    """Return the result of `work`, which is all that follows a charge; see `dpsql.engine.engine.run_and_record`."""
     record = _make_failure_recorder(engine, charged) if charged.entries else None
     return run_and_record(InterruptibleGroup((engine.backend, *beside)), work, record, engine.stops)
 

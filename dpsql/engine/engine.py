@@ -1,19 +1,180 @@
-"""The engine of a connection: one policy, one database and one ledger, and what follows from them."""
+"""The engine of a connection: one policy, one database, one ledger, and the requests to end its running statement."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
+from typing import TypeVar
 
 from dpsql.backends import Backend, analyst_schema
 from dpsql.engine.budgets import get_table_budget
 from dpsql.engine.lookups import PublicLookups
-from dpsql.engine.stop_requests import StopRequests
-from dpsql.engine.stored_answers import ReleaseStore
-from dpsql.ledger import Ledger
+from dpsql.engine.replay.release_store import ReleaseStore
+from dpsql.errors import OperationalError
+from dpsql.ledger import Entry, Ledger
+from dpsql.ledger.balance import FAILURE, RELEASED
 from dpsql.ledger.protocol import Account
+from dpsql.ledger.workers import Interruptible, run_interruptibly
 from dpsql.policy import Policy
 from dpsql.privacy.mechanisms import Entropy, SystemEntropy
+
+# The requests to end a running statement: by a client before its charge, by the owner at any time.
+#
+# Claim: apart from time, what an analyst observes of a charged statement does not depend on a client's limit. It is the answer,
+# or an error for which the ledger has a failure, and failures lock the table (`max_failures`).
+# Why: `cancel` and `begin_charge` take one lock. If `cancel` is first, `begin_charge` raises, so that nothing is charged and no
+# private row is read. If it is second, it does nothing, and the statement continues to its end or to the owner's limit. Whatever
+# else ends a statement after its charge, the owner's limit, Ctrl-C or a program's `interrupt`, is recorded where it ends
+# (`run_and_record`). A statement that was stopped and answers nevertheless has exceeded its time limit: it is recorded, too.
+# Not claimed: whether a limit falls before the charge depends on how long the statement waited, was parsed and was planned. None
+# of this reads private rows, but what it waits for does: this is time, which the guarantee does not cover.
+
+
+_T = TypeVar("_T")
+_RECENT = 1_000
+"""Entries among which the charge of a process that has just ended is looked for."""
+CANCELLED, STOPPED = "cancelled", "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptibleGroup:
+    """Several objects that are interrupted together."""
+
+    members: tuple[Interruptible, ...]
+
+    def interrupt(self) -> None:
+        """Stop what runs now on any of them."""
+        for one in self.members:
+            one.interrupt()
+
+
+class StopRequests:
+    """The requests to end the statement that runs on one engine connection; see the module."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.reset_requests()
+
+    def reset_requests(self) -> None:
+        """Forget the requests about the statement before."""
+        with self._lock:
+            self._is_cancelled = self._is_charged = self.is_stopped = False
+            self._record: Callable[[str], None] | None = None
+
+    def cancel(self, engine: Interruptible) -> None:
+        """End the statement for its client, unless it is charged: then it goes on."""
+        with self._lock:
+            if self._is_charged:
+                return
+            self._is_cancelled = True
+        engine.interrupt()
+
+    def stop(self, engine: Interruptible) -> None:
+        """End the statement for the owner, charged or not."""
+        with self._lock:
+            self.is_stopped = True
+        engine.interrupt()
+
+    def begin_charge(self) -> None:
+        """Note that the statement is about to be charged. Raises OperationalError if it is to end instead."""
+        with self._lock:
+            if self._is_charged:
+                return
+            if self.is_stopped:
+                raise make_stopped_error()
+            if self._is_cancelled:
+                raise OperationalError("the statement was cancelled; nothing was charged", code="cancelled")
+            self._is_charged = True
+
+    def note_charge(self, record: Callable[[str], None]) -> None:
+        """Note how to record a failure after the newest charge, with its code."""
+        self._record = record
+
+    def require_not_stopped(self) -> None:
+        """Record and raise the failure of a charged statement that the owner stopped and that ended by itself."""
+        if not self.is_stopped or self._record is None:
+            return
+        self._record(STOPPED)
+        error = make_stopped_error()
+        error.charged = True
+        raise error
+
+
+def run_and_record(
+    engine: Interruptible,
+    work: Callable[[], _T],
+    record: Callable[[str], None] | None,
+    requests: StopRequests,
+) -> _T:
+    """Return the result of `work`, which is all that follows a charge; if somebody ends it, `record` notes the failure.
+
+    Without a charge there is no `record`. `Error.note_charge` of what is raised says whether there was one.
+
+    Claim: Ctrl-C only ends the work once the ledger has the failure, however often it is pressed.
+    Why: a worker does the work and records how it ended, and Python raises KeyboardInterrupt only in the main thread. The main
+    thread waits for the worker, and interrupts the engine meanwhile.
+    """
+
+    def run_noting_end(note: Callable[[str], None]) -> _T:
+        ended: BaseException
+        try:
+            return work()
+        except BaseException as error:
+            if not is_interruption(error):
+                raise
+            ended = make_stopped_error() if requests.is_stopped else error
+        note(STOPPED if requests.is_stopped else CANCELLED)
+        raise ended
+
+    context = copy_context()
+    try:
+        return (
+            work()
+            if record is None
+            else run_interruptibly(engine, lambda: context.run(run_noting_end, record))
+        )
+    except BaseException as error:
+        error.__dict__["charged"] = record is not None
+        raise
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Return whether a statement ended because somebody asked for it, by Ctrl-C, a limit or `interrupt`, and not by a failure.
+
+    >>> is_interruption(KeyboardInterrupt()), is_interruption(ValueError())
+    (True, False)
+    """
+    return not isinstance(error, Exception) or getattr(error, "code", "") == CANCELLED
+
+
+def make_stopped_error() -> OperationalError:
+    """Return the error of a statement that the owner stopped, the same whatever it was doing."""
+    return OperationalError(
+        "the statement was stopped at the owner's limit; its charge stays, and the failure is recorded",
+        code="stopped",
+        hint="query fewer columns or tables, or ask the data owner for a longer limit",
+    )
+
+
+def record_lost_charges(ledger: Ledger, analyst: str, sql: str, since: datetime) -> None:
+    """Record as failures an analyst's charges for a query since a time, made by a process that has ended before it answered."""
+    recent = ledger.list_entries(limit=_RECENT)
+    failed = {entry.charge for entry in recent if entry.kind == FAILURE}
+    lost = dict[int, list[Entry]]()
+    for entry in recent:
+        own = (entry.query, entry.analyst) == (sql, analyst) and entry.kind in RELEASED
+        if own and entry.at >= since and entry.charge not in failed:
+            lost.setdefault(entry.charge, []).append(entry)
+    for entries in lost.values():
+        tables = [entry.table for entry in entries]
+        ledger.record_failure(tables, entries[0], analyst=analyst, query=sql, code="process_ended")
+
+
+# The engine of a connection: one policy, one database and one ledger, and what follows from them.
 
 
 @dataclass(frozen=True)

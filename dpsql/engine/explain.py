@@ -12,11 +12,10 @@ from dpsql.analysis.partitions.assignment import describe_box
 from dpsql.analysis.stability import describe_stability
 from dpsql.engine import notices, statement_notices
 from dpsql.engine.accuracy_targets import build_loss_search
-from dpsql.engine.charging import compute_quotes
+from dpsql.engine.charging import build_receipt, compute_quotes
 from dpsql.engine.engine import Engine
 from dpsql.engine.intervals.noise_laws import predict_half_width
 from dpsql.engine.query_run import PreparedRelease, QueryRun
-from dpsql.engine.receipts import build_receipt
 from dpsql.engine.relative_targets import STEPS
 from dpsql.ledger import Quote
 from dpsql.plan.aggregates import AGGREGATES
@@ -40,16 +39,16 @@ from dpsql.plan.nodes import (
     list_inputs,
     list_private_scans,
 )
-from dpsql.plan.render import format_expression, format_order_item
-from dpsql.plan.sampling import find_sampling_rate, format_percent
+from dpsql.plan.steps import find_sampling_rate, format_percent
 from dpsql.plan.tables import Scan, UnitKind
+from dpsql.plan.text import format_expression, format_order_item
 from dpsql.planning.choose import compute_predicted_std, get_statistic
 from dpsql.planning.clamping import BEYOND_CONFIDENCE, Clamp
 from dpsql.planning.group_selection import OptimalPartitionSelection
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
-from dpsql.planning.sensitivity import compute_sample_loss
-from dpsql.policy.request.target import CONFIDENCE, Target
-from dpsql.results.explanation import ExplainedQuery, QueryCharge
+from dpsql.planning.statistics import compute_sample_loss
+from dpsql.policy.request.loss import CONFIDENCE, Target
+from dpsql.results.result import ExplainedQuery, QueryCharge
 from dpsql.sql.compile.outer_query import ReleasedTables
 
 

@@ -10,14 +10,14 @@ from dpsql.engine import notices
 from dpsql.engine.charging import compute_quotes, require_bindable
 from dpsql.engine.engine import Engine
 from dpsql.engine.query_run import PlanOptions, QueryRun
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.errors import QueryRejected
 from dpsql.ledger import BudgetState, Quote
 from dpsql.ledger.protocol import TableCharge
 from dpsql.plan.nodes import OuterQuery
 from dpsql.policy.request.loss import format_rounded
 from dpsql.policy.request.query import Query, ResolvedQuery
-from dpsql.privacy.accounting.charge import Charge
+from dpsql.privacy.accounting.events import Charge
 from dpsql.results.rendering import format_table
 from dpsql.sql.parse.scanner import remove_comments
 

@@ -17,7 +17,7 @@ from dpsql.engine.intervals.cells import RowProvenance, compute_intervals, find_
 from dpsql.engine.intervals.noise_laws import compute_allowances, find_clamp, predict_noise_half_width
 from dpsql.engine.postprocess.empty_groups import has_condition, has_value_count
 from dpsql.engine.query_run import QueryRun
-from dpsql.engine.released_table import ReleasedTable
+from dpsql.engine.release.released_table import ReleasedTable
 from dpsql.engine.statement_notices import (
     CONFIDENCE,
     describe_absent_ids,
@@ -34,7 +34,7 @@ from dpsql.engine.statement_notices import (
     is_ordered_selection,
 )
 from dpsql.plan.aggregates import AGGREGATES, Moment
-from dpsql.plan.aggregates.statistics import COUNT
+from dpsql.plan.aggregates.base import COUNT
 from dpsql.plan.expressions import Column, Expr, ReleasedColumn, walk
 from dpsql.plan.interval import Interval, find_position, format_interval
 from dpsql.plan.nodes import (
@@ -51,8 +51,8 @@ from dpsql.plan.nodes import (
     list_inputs,
 )
 from dpsql.plan.provenance import find_provenance, mark_noiseless_outputs
-from dpsql.plan.render import format_expression
-from dpsql.plan.sampling import find_sampling_rate, format_percent
+from dpsql.plan.steps import find_sampling_rate, format_percent
+from dpsql.plan.text import format_expression
 from dpsql.plan.types import Type, Value
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan

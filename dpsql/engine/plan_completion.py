@@ -11,15 +11,17 @@ from dpsql.analysis.listed_keys import PRESENT, reads_whole_table
 from dpsql.analysis.release_analysis import analyze_release
 from dpsql.analysis.stability import PublicFacts, require_bounded_joins
 from dpsql.analysis.text_bounds import require_bounded_texts
-from dpsql.plan.dependencies import list_children, substitute_subqueries
 from dpsql.plan.expressions import Column, Expr, Function, Literal, ReleasedColumn, Scalar, WorkRule
 from dpsql.plan.functions import build_function_call
 from dpsql.plan.nodes import OuterQuery, PerUnitGroupBy, PublicSubquery, Release, Values, is_private
-from dpsql.plan.tags import INIT_FIELDS
-from dpsql.plan.types import Value
-from dpsql.sql.lower.aggregates.arg_max import BEST, find_best_group
-from dpsql.sql.lower.public_groups import CompleteGroupsRequirement, LoweredStatement, PublicValuesRequirement
-from dpsql.sql.lower.top_k import rewrite_as_top_k
+from dpsql.plan.steps import list_children, substitute_subqueries
+from dpsql.plan.types import INIT_FIELDS, Value
+from dpsql.sql.lower.aggregates.chosen_values import BEST, find_best_group, rewrite_as_top_k
+from dpsql.sql.lower.statement_context import (
+    CompleteGroupsRequirement,
+    LoweredStatement,
+    PublicValuesRequirement,
+)
 
 _LEAVES = (Function, Column, Literal, ReleasedColumn)
 

@@ -14,22 +14,23 @@ from dpsql.backends.dialect import Dialect
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.engine.expert_choices import ExpertLosses
 from dpsql.engine.lookups import PublicLookups
-from dpsql.engine.released_table import ReleasedTable
+from dpsql.engine.release.released_table import ReleasedTable
 from dpsql.engine.replay.reuse import CoupledRefinement, IndependentTopUp, combine_plans
 from dpsql.errors import Position
 from dpsql.ledger import Entry
 from dpsql.ledger.protocol import TableCharge
-from dpsql.plan import equality
-from dpsql.plan.dependencies import (
+from dpsql.plan import text
+from dpsql.plan.nodes import OuterQuery, Release, list_released_columns
+from dpsql.plan.steps import (
     KnownValues,
     PublicGroups,
     Step,
+    find_sampling_rate,
+    format_percent,
     list_final_releases,
     list_required_subqueries,
     substitute_subqueries,
 )
-from dpsql.plan.nodes import OuterQuery, Release, list_released_columns
-from dpsql.plan.sampling import find_sampling_rate, format_percent
 from dpsql.plan.types import Value
 from dpsql.planning.choose import LossShare
 from dpsql.planning.clamp_histogram import list_clamped_statistics
@@ -436,7 +437,7 @@ class QueryRun:
     @cached_property
     def plan_digest(self) -> str:
         """Return the digest of the plan."""
-        return equality.compute_digest(self.outer)
+        return text.compute_digest(self.outer)
 
     @cached_property
     def event(self) -> Event | None:

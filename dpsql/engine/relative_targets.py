@@ -22,21 +22,19 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 
-from dpsql.engine.accuracy_search import FIRST, LossSearch, Place
-from dpsql.engine.accuracy_targets import build_loss_search
+from dpsql.engine.accuracy_targets import FIRST, LossSearch, Place, build_loss_search
 from dpsql.engine.charging import compute_quotes
 from dpsql.engine.engine import Engine
 from dpsql.engine.query_run import PlanOptions, QueryRun
+from dpsql.engine.replay.replays import answer_combined, plan_and_match
 from dpsql.engine.replay.reuse import is_combinable
-from dpsql.engine.replays import answer_combined, plan_and_match
 from dpsql.engine.stages import answer_query
 from dpsql.errors import BudgetExhausted, Error, QueryRejected
 from dpsql.ledger import Quote
 from dpsql.ledger.protocol import AccountKey
-from dpsql.policy.request.target import Target
+from dpsql.policy.request.loss import Target
 from dpsql.privacy.accounting.accountants import Accountant
-from dpsql.privacy.accounting.charge import NOTHING, Charge
-from dpsql.privacy.accounting.events import Composed, Event, Pure, to_json
+from dpsql.privacy.accounting.events import NOTHING, Charge, Composed, Event, Pure, to_json
 from dpsql.privacy.accounting.partitions.boxes import Box
 from dpsql.results.result import Result
 

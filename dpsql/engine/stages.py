@@ -29,34 +29,33 @@ from typing import Final
 from dpsql.analysis.partitions.assignment import with_partition_filters
 from dpsql.analysis.release_analysis import analyze_release
 from dpsql.engine.accuracy_targets import resolve_epsilon
-from dpsql.engine.budgets import require_above_floor, require_below_cap
-from dpsql.engine.build_result import build_result
+from dpsql.engine.budgets import require_above_floor, require_below_cap, require_one_sample, split_loss
 from dpsql.engine.charging import (
+    build_receipt,
     charge_query,
     record_release_failures,
     require_payable_loss,
     run_after_charge,
 )
 from dpsql.engine.engine import Engine
-from dpsql.engine.exact_release import ExactRelease, draw_table, open_exact_release
 from dpsql.engine.expert_choices import ExpertLosses
-from dpsql.engine.loss_split import require_one_sample, split_loss
 from dpsql.engine.plan_completion import finish_statement
-from dpsql.engine.post_processor import (
+from dpsql.engine.postprocess.answer import (
     PostProcessor,
+    build_result,
     compute_answer,
     emit_outer_statement,
     open_post_processor,
 )
 from dpsql.engine.query_run import PlanOptions, PreparedRelease, QueryRun
-from dpsql.engine.receipts import build_receipt
+from dpsql.engine.release.exact_release import ExactRelease, draw_table, open_exact_release
 from dpsql.errors import QueryRejected
-from dpsql.plan.dependencies import list_steps
 from dpsql.plan.nodes import Release, list_private_tables
+from dpsql.plan.steps import list_steps
 from dpsql.planning.choose import choose_plan
 from dpsql.planning.verify import verify_plan
+from dpsql.policy.request.loss import Target
 from dpsql.policy.request.query import Query, resolve_query
-from dpsql.policy.request.target import Target
 from dpsql.results.result import Result
 from dpsql.sql.lower.statement import lower_statement
 from dpsql.sql.parse.parse import mark_translation_errors, parse_cached, require_stack_room

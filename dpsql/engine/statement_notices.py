@@ -12,8 +12,7 @@ from dpsql.analysis.nullability import is_never_null
 from dpsql.analysis.unit_identity import find_identity, find_injective_identity, list_finer_keys
 from dpsql.engine.intervals.cells import compute_intervals
 from dpsql.engine.postprocess.empty_groups import list_possibly_empty_rows, mark_occupied_groups
-from dpsql.engine.released_table import ReleasedTable
-from dpsql.plan.dependencies import list_children
+from dpsql.engine.release.released_table import ReleasedTable
 from dpsql.plan.expressions import Call, Column, Expr, Literal, ReleasedColumn, has_window
 from dpsql.plan.interval import find_position, format_interval
 from dpsql.plan.nodes import (
@@ -27,8 +26,9 @@ from dpsql.plan.nodes import (
     is_private,
     list_inputs,
 )
-from dpsql.plan.render import format_expression
+from dpsql.plan.steps import list_children
 from dpsql.plan.tables import Scan
+from dpsql.plan.text import format_expression
 from dpsql.plan.types import Type, Value
 from dpsql.planning.group_selection import OptimalPartitionSelection, TopKSelection
 from dpsql.planning.measurement import MeasurementPlan

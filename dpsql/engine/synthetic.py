@@ -1,8 +1,4 @@
-"""Synthetic tables: the count of rows by all columns, released as whole rows of a distribution instead of noisy counts.
-
-A synthetic table is prepared, charged, stored and replayed like the query that counts its rows by all columns; its mechanism
-stands in that query's plan.
-"""
+"""Drivers of synthetic tables, randomized tables and streams: a count by all columns with another mechanism in its plan."""
 
 from __future__ import annotations
 
@@ -13,17 +9,27 @@ from dataclasses import dataclass, replace
 
 from dpsql.analysis.domains import MAX_GROUPS, Domain, derive_domain, list_combinations
 from dpsql.analysis.intervals import derive_interval, derive_known_intervals
-from dpsql.engine.charging import run_after_charge
-from dpsql.engine.engine import Engine
+from dpsql.engine.charging import build_receipt, record_failure, record_release_failures, run_after_charge
+from dpsql.engine.engine import CANCELLED, Engine, is_interruption
 from dpsql.engine.query_run import PlanOptions, QueryRun
-from dpsql.engine.receipts import build_receipt
-from dpsql.engine.released_table import ReleasedTable
-from dpsql.engine.replays import match_stored
-from dpsql.engine.stages import charge, draw_releases, prepare_query
-from dpsql.errors import LossError, Position, ProgrammingError, QueryRejected
+from dpsql.engine.release.exact_release import run_without_frames
+from dpsql.engine.release.noise import open_stream as open_running_stream
+from dpsql.engine.release.released_table import ReleasedTable
+from dpsql.engine.replay.replays import match_stored
+from dpsql.engine.stages import charge, draw_releases, prepare_query, run
+from dpsql.errors import (
+    BackendError,
+    InternalError,
+    LossError,
+    OperationalError,
+    Position,
+    ProgrammingError,
+    QueryRejected,
+)
+from dpsql.ledger import Entry
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import Release
-from dpsql.plan.sampling import find_sampling_rate
+from dpsql.plan.steps import find_sampling_rate
 from dpsql.plan.types import Type
 from dpsql.planning.synthesis import MOST_COLUMNS as MOST_HELD
 from dpsql.planning.synthesis import (
@@ -35,22 +41,33 @@ from dpsql.planning.synthesis import (
 )
 from dpsql.planning.verify import verify_plan
 from dpsql.policy.names import quote_identifier
+from dpsql.policy.request.loss import Target
 from dpsql.policy.request.query import Query
-from dpsql.policy.request.target import Target
 from dpsql.privacy.synthesis.mechanism import Mwem
-from dpsql.privacy.synthesis.methods import METHODS, SyntheticMethod
-from dpsql.privacy.synthesis.mst import MOST_COLUMNS, Mst, list_read_marginals, require_small_tables
+from dpsql.privacy.synthesis.mst import (
+    METHODS,
+    MOST_COLUMNS,
+    Mst,
+    SyntheticMethod,
+    list_read_marginals,
+    require_small_tables,
+)
 from dpsql.privacy.synthesis.randomized import RandomizedTable
-from dpsql.privacy.synthesis.stream import WeightsStream
+from dpsql.privacy.synthesis.stream import Cells, RunningStream, StreamedCount, WeightsStream
 from dpsql.privacy.synthesis.workload import Counts, Marginal, parse_workload
 from dpsql.results.local_table import LocalTable
 from dpsql.results.result import Receipt
 from dpsql.results.synthetic_table import SyntheticTable, WorkloadError
-from dpsql.sql.compile.marginals import emit_marginals
 from dpsql.sql.compile.outer_query import find_unchanged_columns
-from dpsql.sql.compile.statement import emit_release
+from dpsql.sql.compile.statement import emit_marginals, emit_release
 from dpsql.sql.lower.statement import lower_statement
 from dpsql.sql.parse.parse import parse_cached
+
+# Synthetic tables: the count of rows by all columns, released as whole rows of a distribution instead of noisy counts.
+#
+# A synthetic table is prepared, charged, stored and replayed like the query that counts its rows by all columns; its mechanism
+# stands in that query's plan.
+
 
 STEPS = 256
 """Steps of a column that is rounded to one of its bounds; what they lose of a mean is in its interval."""
@@ -402,3 +419,49 @@ def _format_workload(found: PreparedSynthesis) -> str:
     return json.dumps(
         [[found.columns[place] for place in part] for part in found.workload], ensure_ascii=False
     )
+
+
+# Streams of counts: a driver that charges once, and answers many queries from one open stream.
+
+
+def open_stream(engine: Engine, prepared: QueryRun) -> tuple[RunningStream, Receipt]:
+    """Charge a stream of counts for the groups of a query with one release, and open it: all is charged before groups are read."""
+    part, charged = prepared.single_release, charge(engine, prepared)
+
+    def begin_stream() -> RunningStream:
+        with run(engine, part) as measured:
+            return open_running_stream(part.plan, part.statement, measured.rows, engine.entropy)
+
+    def finish_opening() -> tuple[RunningStream, Receipt]:
+        with record_release_failures(engine, charged, part):
+            running = run_without_frames(begin_stream)
+        return running, build_receipt(engine, charged, [part.plan])
+
+    return run_after_charge(engine, charged, finish_opening)
+
+
+def answer_stream_query(
+    engine: Engine, running: RunningStream, cells: Cells, prepared: QueryRun, entry: Entry | None
+) -> StreamedCount:
+    """Answer one query of a stream; a failure ends the stream, reveals no exact counts, and is recorded like any other."""
+    require_current_entry(engine, entry)
+    before = running.find_known_count(cells)
+    if before is not None:
+        return before
+    charged = replace(prepared, entries=() if entry is None else (entry,))
+    try:
+        return run_without_frames(lambda: running.answer_query(cells, engine.entropy))
+    except BaseException as error:
+        if is_interruption(error) or isinstance(error, (BackendError, InternalError)):
+            record_failure(engine, charged, charged.tables, getattr(error, "code", CANCELLED))
+        raise
+
+
+def require_current_entry(engine: Engine, entry: Entry | None) -> None:
+    """Raise OperationalError (`stream_ended`) if the budget of an entry was renewed or reset; see `Ledger.is_current`."""
+    if entry is None or not engine.ledger.is_current(entry):
+        raise OperationalError(
+            "the stream has ended: the budget that paid for it was renewed or reset",
+            code="stream_ended",
+            hint="open another stream, which is charged again",
+        )

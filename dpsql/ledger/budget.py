@@ -1,18 +1,21 @@
-"""The privacy budget of one table, and the periods of budgets that renew.
-
-The spend of one period does not count in the next, so the guarantee of such a budget is one for each period: over n
-periods it is n times as weak. No budget renews unless its owner says so.
-"""
+"""The limits of a table: its privacy budget, the periods in which it renews, and the failures that lock it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
+from typing import Final
 
-from dpsql.errors import LossError
+from dpsql.errors import LossError, OperationalError
 from dpsql.privacy.accounting.events import require_exact_positive
+
+# The privacy budget of one table, and the periods of budgets that renew.
+#
+# The spend of one period does not count in the next, so the guarantee of such a budget is one for each period: over n
+# periods it is n times as weak. No budget renews unless its owner says so.
+
 
 _PERIODS: Mapping[str, Callable[[datetime], str]] = {
     "daily": lambda at: f"{at:%Y-%m-%d}",
@@ -73,3 +76,36 @@ class Budget:
 def _require_delta_share(value: object, name: str) -> Fraction:
     zero = type(value) in (int, Fraction) and value == 0
     return Fraction(0) if zero else require_exact_positive(value, name)
+
+
+# The number of failed queries after which a table is locked.
+
+
+MOST_FAILURES: Final = 3
+"""The limit of a table whose policy sets none."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailureLimit:
+    """The number of failures that locks each table; `MOST_FAILURES` for tables that are not named."""
+
+    by_table: Mapping[str, int] = field(default_factory=dict)
+
+    def is_locked(self, table: str, failures: int) -> bool:
+        """Return whether a table is locked after `failures` since the last unlock.
+
+        >>> FailureLimit({"visits": 1}).is_locked("visits", 1), FailureLimit().is_locked("visits", 2)
+        (True, False)
+        """
+        return failures >= self.by_table.get(table, MOST_FAILURES)
+
+    def require_unlocked(self, table: str, failures: int) -> None:
+        """Raise OperationalError (`table_locked`) for a table that is locked."""
+        if self.is_locked(table, failures):
+            times = "once" if failures == 1 else f"{failures} times"
+            raise OperationalError(
+                f"the table {table} is locked because queries failed {times} while they ran",
+                code="table_locked",
+                hint="nothing was charged; ask the data owner to find the cause and to unlock the table:"
+                f' dpsql ledger unlock LEDGER {table} --reason "…"',
+            )

@@ -9,18 +9,16 @@ from itertools import zip_longest
 from sqlalchemy import Connection, insert, select
 
 from dpsql.errors import DatabaseError, Error, OperationalError
-from dpsql.ledger.account_book import AccountBook
-from dpsql.ledger.balance import Balance, compute_partitions_digest
-from dpsql.ledger.database_identity import require_same_database
+from dpsql.ledger.accounts import AccountBook
+from dpsql.ledger.anchor import require_same_database
+from dpsql.ledger.balance import Balance, compute_partitions_digest, compute_reservations_digest
 from dpsql.ledger.digest import Row
-from dpsql.ledger.group_commit import GroupCommit, PendingCharge, Rows
 from dpsql.ledger.journal import Journal
 from dpsql.ledger.protocol import START, AccountKey, Entry, LedgerHead
-from dpsql.ledger.release_claims import Claims
 from dpsql.ledger.releases import read_release_head, require_refinable, write_claims
-from dpsql.ledger.reservations import compute_reservations_digest
 from dpsql.ledger.schema import (
     ENTRIES,
+    Claims,
     get_account_key,
     get_row_head,
     make_entry_row,
@@ -31,6 +29,7 @@ from dpsql.ledger.schema import (
 )
 from dpsql.ledger.stores.base import UNKNOWN
 from dpsql.ledger.tables import read_rows_from, write_partitions, write_reservations
+from dpsql.ledger.workers import GroupCommit, PendingCharge, Rows
 from dpsql.privacy.accounting.events import Event
 
 _ENTRY = insert(ENTRIES)

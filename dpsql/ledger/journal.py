@@ -1,7 +1,8 @@
-"""The journal of a ledger's entries in a database, followed and checked by each of its readers."""
+"""The journal of a ledger's entries in a database: its preparation, and how every reader follows and checks it."""
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,30 +10,37 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, insert
 
-from dpsql.errors import DatabaseError, IntegrityError, InterfaceError, PolicyError
-from dpsql.ledger.amendments import BudgetHistory
-from dpsql.ledger.anchor import AnchorFile, read_anchored_head
-from dpsql.ledger.chain import Chain
+from dpsql.errors import DatabaseError, IntegrityError, InterfaceError, OperationalError, PolicyError
+from dpsql.ledger.accounts import AccountBook, require_one_spelling
+from dpsql.ledger.anchor import AnchorFile, read_anchored_head, require_same_database
+from dpsql.ledger.balance import AMEND
+from dpsql.ledger.chain import BudgetHistory, Chain
 from dpsql.ledger.digest import KeyedDigest, Row
-from dpsql.ledger.entry_kinds import AMEND
-from dpsql.ledger.group_commit import Rows, run_uninterrupted
 from dpsql.ledger.protocol import START, AccountKey, LedgerHead
-from dpsql.ledger.refusal import make_rollback_error
+from dpsql.ledger.quote import make_rollback_error
 from dpsql.ledger.releases import read_claims, read_release_head, verify_stored_releases
-from dpsql.ledger.schema import get_account_key, get_row_head, make_tampering_error
+from dpsql.ledger.schema import ACCOUNTS, get_account_key, get_row_head, make_tampering_error, to_account_row
 from dpsql.ledger.stores.base import Store
 from dpsql.ledger.tables import (
     find_last_row,
+    make_tables,
+    read_accounts,
     read_budget_history,
     read_last_entries,
+    read_ledger_meta,
     read_partitions,
     read_reservations,
     read_rows_from,
     require_derived_rows,
+    require_key,
     require_ledger_head,
 )
+from dpsql.ledger.workers import Rows, run_uninterrupted
+
+# The journal of a ledger's entries in a database, followed and checked by each of its readers.
+
 
 _MOST_FOLLOWED = 1000  # new entries; with more, the last one of each account is looked up instead
 
@@ -222,3 +230,58 @@ def _verify_batch(
         return replace(
             chain, stored_head=verify_stored_releases(connection, digests, chain.claims, vouched_digests)
         ), True
+
+
+# The preparation of a ledger's database before its first use: tables of a new ledger, checks of an existing one.
+
+
+def prepare_ledger(journal: Journal, book: AccountBook, expected: LedgerHead, database: str | None) -> None:
+    """Create the tables in an empty database, or check the existing ones; raise what `open_ledger` documents."""
+    run_uninterrupted(lambda: _prepare_with_retries(journal, book, expected, database))
+
+
+def _prepare_with_retries(
+    journal: Journal, book: AccountBook, expected: LedgerHead, database: str | None
+) -> None:
+    deadline = time.monotonic() + journal.store.patience
+    while True:
+        try:
+            return _prepare_once(journal, book, expected, database)
+        except OperationalError as error:
+            # SQLite does not wait for its lock when it changes the journal mode.
+            if error.code != "ledger_busy" or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _prepare_once(journal: Journal, book: AccountBook, expected: LedgerHead, database: str | None) -> None:
+    store, digests = journal.store, journal.digests
+    with store.open_connection() as connection:
+        # Before anything is changed, since the database may belong to another program.
+        if meta := read_ledger_meta(store, connection):
+            require_key(meta, digests, store.where)
+        store.configure_database(connection)
+    with store.open_transaction(write=True) as connection:
+        meta = read_ledger_meta(store, connection)
+        if not meta:
+            make_tables(connection, digests)
+        else:
+            require_key(meta, digests, store.where)
+        journal.follow_new_entries(connection, expected)
+        require_derived_rows(connection, journal.chain.balances)
+        require_same_database(store.where, journal.chain.database, database)
+        _store_missing_accounts(connection, journal, book)
+        journal.create_anchor()
+
+
+def _store_missing_accounts(connection: Connection, journal: Journal, book: AccountBook) -> None:
+    """Store the accounts that the ledger does not have yet, and take over the limits of those that it has."""
+    stored = read_accounts(connection, journal.digests)
+    require_one_spelling(book.accounts, stored)
+    for key in tuple(book.accounts):
+        if key in stored:
+            book.take_stored_limit(key, stored[key], journal.digests)
+        else:
+            stored[key] = to_account_row(key, book.accounts[key], journal.digests)
+            connection.execute(insert(ACCOUNTS), stored[key])
+    journal.expect_budgets(stored, book.accounts)

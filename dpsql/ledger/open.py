@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import NotSupportedError, OperationalError, ProgrammingError
 from dpsql.ledger.anchor import AnchorFile, read_anchored_head
-from dpsql.ledger.budget import Budget
+from dpsql.ledger.budget import Budget, FailureLimit
 from dpsql.ledger.digest import KeyedDigest, read_ledger_key
-from dpsql.ledger.failures import FailureLimit
 from dpsql.ledger.protocol import START, Account, AccountKey, Clock, Ledger, LedgerHead, utc_now
-from dpsql.ledger.refusal import make_rollback_error
+from dpsql.ledger.quote import make_rollback_error
 
 if TYPE_CHECKING:
     from dpsql.ledger.stores.base import Store
@@ -43,7 +42,7 @@ def open_ledger(
             a new ledger, replaced after each charge.
         key: The owner's secret, or the path of a file that holds it. The digests of a new ledger are computed with it
             (HMAC), and nobody without it can change what the last entries state.
-        database: The identity of the queried database, as in `dpsql.ledger.database_identity`; None if there is none.
+        database: The identity of the queried database, as in `dpsql.ledger.anchor`; None if there is none.
         max_failures: The number of failures that locks each table; three unless given.
 
     Returns:
@@ -67,9 +66,8 @@ def open_ledger(
     _require_possible_anchor(target, anchor, anchor_file)
     expected = anchor if isinstance(anchor, LedgerHead) else read_anchored_head(anchor_file)
     # SQLAlchemy takes longer to import than the rest of dpsql, and only a ledger in use needs it.
-    from dpsql.ledger.account_book import AccountBook
-    from dpsql.ledger.journal import Journal
-    from dpsql.ledger.prepare import prepare_ledger
+    from dpsql.ledger.accounts import AccountBook
+    from dpsql.ledger.journal import Journal, prepare_ledger
     from dpsql.ledger.sql_ledger import SqlLedger
 
     journal = Journal(_open_store(target, expected), digests, anchor_file)

@@ -1,8 +1,4 @@
-"""The interface of a ledger: accounts, entries, quotes, and the operations on them.
-
-A charge is committed durably before the data is read. An entry holds the query and public metadata only, so
-neighboring databases leave the same bytes.
-"""
+"""The interface of a ledger, and the records that it takes and returns."""
 
 from __future__ import annotations
 
@@ -15,11 +11,47 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from dpsql.errors import IntegrityError
 from dpsql.ledger.budget import Budget
-from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
 from dpsql.privacy.accounting.accountants import Accountant, get_accountant
-from dpsql.privacy.accounting.charge import Charge
-from dpsql.privacy.accounting.events import Event
+from dpsql.privacy.accounting.events import Charge, Event
 from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box
+
+# Stored releases: public results that a later query replays, combines or refines.
+
+
+@dataclass(frozen=True, slots=True)
+class NewRelease:
+    """A release to store: its two fingerprints, its text, and the number of the release that it refines, if any.
+
+    `statistic` identifies the statistic, `measurement` the statistic and its noise. One that is stored `once` is left out
+    where one of the same fingerprints is stored already.
+    """
+
+    statistic: str
+    measurement: str
+    body: str
+    refines: int | None = None
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRecord:
+    """The stored release `number`; `entry` is the first ledger entry of the charge that paid for it.
+
+    `is_refined` says that it may not be refined any more: a refinement of it was charged, whether or not that was
+    released, or an owner has reset a budget since.
+    """
+
+    number: int
+    entry: int
+    release: NewRelease
+    is_refined: bool
+
+
+# The interface of a ledger: accounts, entries, quotes, and the operations on them.
+#
+# A charge is committed durably before the data is read. An entry holds the query and public metadata only, so
+# neighboring databases leave the same bytes.
+
 
 Clock = Callable[[], datetime]
 _LINK = "(0|[1-9][0-9]{0,17}) ([0-9a-f]{64})"
@@ -359,7 +391,7 @@ class Ledger(Protocol):
     ) -> tuple[tuple[Entry, Budget, Budget], ...]:
         """Change the budgets of these accounts, all or none, and record who did it and why; the entries hold both budgets.
 
-        For owners only; `dpsql.ledger.amendments` explains the effect on the guarantee. What was spent stays spent.
+        For owners only; `dpsql.ledger.chain` explains the effect on the guarantee. What was spent stays spent.
         Afterwards this object is closed, and every other object with this ledger open raises `budget_changed`: open the
         ledger again, with the new budgets. Returns each entry with the budget before and after it.
 

@@ -10,10 +10,10 @@ from typing import Any, Self
 from sqlalchemy import select
 
 from dpsql.errors import OperationalError
+from dpsql.ledger.balance import FAILURE
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.chain import Chain
 from dpsql.ledger.digest import KeyedDigest, Row
-from dpsql.ledger.entry_kinds import FAILURE
 from dpsql.ledger.journal import verify_chain
 from dpsql.ledger.open import open_existing_store
 from dpsql.ledger.protocol import START, AccountKey, Entry, LedgerHead

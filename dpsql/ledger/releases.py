@@ -17,10 +17,8 @@ from sqlalchemy import Connection, bindparam, func, insert, select
 
 from dpsql.errors import IntegrityError, OperationalError
 from dpsql.ledger.digest import KeyedDigest, Row, compute_text_digest
-from dpsql.ledger.protocol import START, Entry, LedgerHead
-from dpsql.ledger.release_claims import Claims
-from dpsql.ledger.schema import ENTRIES, REFINEMENTS, RELEASES, RESTORE
-from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
+from dpsql.ledger.protocol import START, Entry, LedgerHead, NewRelease, ReleaseRecord
+from dpsql.ledger.schema import ENTRIES, REFINEMENTS, RELEASES, RESTORE, Claims
 
 _BATCH = 200  # releases at once, as their bodies may be long
 _NEXT = RELEASES.alias("next")

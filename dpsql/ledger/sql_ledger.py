@@ -9,14 +9,8 @@ from typing import Any
 from sqlalchemy import Connection
 
 from dpsql.errors import ProgrammingError
-from dpsql.ledger.account_book import AccountBook
-from dpsql.ledger.amendments import make_amendment_details, require_amendable
+from dpsql.ledger.accounts import AccountBook
 from dpsql.ledger.balance import (
-    compute_remaining_budget,
-    list_reservation_states,
-)
-from dpsql.ledger.budget import Budget
-from dpsql.ledger.entry_kinds import (
     AMEND,
     CHARGE,
     DRAW,
@@ -28,9 +22,12 @@ from dpsql.ledger.entry_kinds import (
     UNLOCK,
     EntryEffect,
     apply_effect,
+    compute_remaining_budget,
+    list_reservation_states,
 )
+from dpsql.ledger.budget import Budget
+from dpsql.ledger.chain import make_amendment_details, require_amendable
 from dpsql.ledger.entry_writer import EntryWriter
-from dpsql.ledger.group_commit import Rows, run_uninterrupted
 from dpsql.ledger.journal import Journal, verify_chain
 from dpsql.ledger.protocol import (
     Account,
@@ -38,18 +35,14 @@ from dpsql.ledger.protocol import (
     BudgetState,
     Entry,
     LedgerHead,
+    NewRelease,
     Quote,
+    ReleaseRecord,
     RemainingBudget,
     RequestedCharges,
     ReservationState,
 )
-from dpsql.ledger.quote import (
-    AccountCharge,
-    get_account,
-    list_account_charges,
-)
-from dpsql.ledger.refusal import make_exhaustion_error
-from dpsql.ledger.release_claims import to_claims_text
+from dpsql.ledger.quote import AccountCharge, get_account, list_account_charges, make_exhaustion_error
 from dpsql.ledger.releases import iterate_stored_releases, store_releases
 from dpsql.ledger.schema import (
     ENTRIES,
@@ -59,8 +52,8 @@ from dpsql.ledger.schema import (
     parse_entry,
     to_account_row,
     to_charge_columns,
+    to_claims_text,
 )
-from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
 from dpsql.ledger.tables import (
     NEWEST_FIRST,
     iterate_entry_rows,
@@ -68,7 +61,8 @@ from dpsql.ledger.tables import (
     read_budget_history,
     write_amended_account,
 )
-from dpsql.privacy.accounting.charge import NOTHING
+from dpsql.ledger.workers import Rows, run_uninterrupted
+from dpsql.privacy.accounting.events import NOTHING
 from dpsql.privacy.accounting.partitions.boxes import WHOLE
 
 

@@ -20,14 +20,20 @@ from sqlalchemy import (
 )
 
 from dpsql.errors import IntegrityError, OperationalError
-from dpsql.ledger.amendments import BudgetHistory
-from dpsql.ledger.balance import Balance, from_charges_by_box, to_charges_by_box
-from dpsql.ledger.chain import LastEntry
+from dpsql.ledger.balance import (
+    AMEND,
+    RELEASED,
+    RESET,
+    AccountReservation,
+    Balance,
+    Reservations,
+    from_charges_by_box,
+    to_charges_by_box,
+)
+from dpsql.ledger.chain import BudgetHistory, LastEntry
 from dpsql.ledger.digest import KeyedDigest, Row, compute_text_digest
-from dpsql.ledger.entry_kinds import AMEND, RELEASED, RESET
 from dpsql.ledger.protocol import AccountKey, LedgerHead
-from dpsql.ledger.refusal import make_rollback_error
-from dpsql.ledger.reservations import AccountReservation, Reservations
+from dpsql.ledger.quote import make_rollback_error
 from dpsql.ledger.schema import (
     ACCOUNTS,
     ENTRIES,

@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from dpsql.plan.interval import ANYWHERE, Interval
-from dpsql.plan.tags import TaggedEnum
-from dpsql.plan.text_size import TextSize
-from dpsql.plan.types import Type, Value
+from dpsql.plan.interval import ANYWHERE, Interval, TextSize
+from dpsql.plan.types import TaggedEnum, Type, Value
 
 LEAVES = 8
 """The number of columns or constants that count as one call in the size of an expression."""

@@ -14,8 +14,7 @@ from typing import ClassVar
 
 from dpsql.plan.expressions import Column, Expr, Order, ReleasedColumn, WindowCall, has_window
 from dpsql.plan.tables import Link, Scan, Unit, UnitKind
-from dpsql.plan.tags import TaggedEnum
-from dpsql.plan.types import Type, Value
+from dpsql.plan.types import TaggedEnum, Type, Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dpsql.plan.dependencies import list_releases
 from dpsql.plan.expressions import Column, Expr, ReleasedColumn, Scalar, has_window, replace_parts, walk
 from dpsql.plan.nodes import (
     Filter,
@@ -34,6 +33,7 @@ from dpsql.plan.nodes import (
     iterate_sources,
     list_inputs,
 )
+from dpsql.plan.steps import list_releases
 from dpsql.plan.tables import Scan
 
 

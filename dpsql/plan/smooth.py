@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from dpsql.plan.dependencies import list_releases
 from dpsql.plan.expressions import Call, Column, Expr, Literal, ReleasedColumn, Scalar, WindowCall, walk
 from dpsql.plan.nodes import (
     Filter,
@@ -28,6 +27,7 @@ from dpsql.plan.nodes import (
     iterate_sources,
 )
 from dpsql.plan.provenance import is_noiseless
+from dpsql.plan.steps import list_releases
 from dpsql.plan.tables import Scan
 
 _ARITHMETIC = frozenset(

@@ -7,8 +7,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 from dpsql.plan.expressions import Column
-from dpsql.plan.tags import TaggedEnum
-from dpsql.plan.types import Value
+from dpsql.plan.types import TaggedEnum, Value
 
 
 class UnitKind(TaggedEnum):
@@ -141,7 +140,7 @@ class Scan:
 
     With `unnested` lists, a row is read once for each combination of their elements. The contribution bounds are then those
     of these rows. With a `sample`, only the rows of units in a Poisson sample are read, in which each unit is with this
-    probability; see `dpsql.plan.sampling`.
+    probability; see `dpsql.plan.steps`.
     """
 
     tag: ClassVar[str] = "Scan"

@@ -1,17 +1,107 @@
-"""The value types that dpsql reasons about, each with the engine type that carries it.
-
-The engine's many integer and float types are widened to one of each when a column is read: no
-arithmetic on them can then overflow within its interval, and the type of a result depends on the
-plan alone.
-"""
+"""The types of values, and the tags by which plans enter fingerprints."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import uuid
+from collections.abc import Callable
 from decimal import Decimal
+from enum import Enum
+from typing import Self
 
-from dpsql.plan.tags import TaggedEnum
+# Tags: the names of plans and measurements in fingerprints, which do not depend on the names of classes.
+#
+# A fingerprint is the digest of a text. Ledgers keep fingerprints for ever, and stored releases are found by them, so the
+# text of a plan never changes. A class states its tag, `tag: ClassVar[str] = "Scan"`, and a member of an enumeration states
+# its own. Names of classes, modules, members and fields are not part of the text, and may change.
+#
+# Besides tags, a text holds the values of compared fields, in the order of the fields; the names of functions, aggregates
+# and window functions in their registries; and texts that plans hold, such as generated names of columns. All of these stay as
+# they are once a version is released: a class that gets a field then needs another tag.
+
+
+class TaggedEnum(Enum):
+    """An enumeration whose members are written as their values and tags.
+
+    >>> class Side(TaggedEnum):
+    ...     BOTTOM = "low", "LOW"
+    >>> Side.BOTTOM.value, Side.BOTTOM.tag, Side("low")
+    ('low', 'LOW', <Side.BOTTOM: 'low'>)
+    """
+
+    _value_: str
+    tag: str
+
+    # A member is one object. The hash of an enumeration is computed in Python, and there are many to a plan.
+    __hash__ = object.__hash__
+
+    def __new__(cls, value: str, tag: str) -> Self:
+        """Return a member."""
+        member = object.__new__(cls)
+        member._value_, member.tag = value, tag
+        return member
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Form:
+    """The written form of a class: its tag, and the names of its compared fields, in order.
+
+    Claim: parts of tagged classes whose texts are equal are equal.
+    Why: no two classes have the same tag, nor have two members of an enumeration; a tag determines how many fields follow,
+    and in which order.
+    """
+
+    tag: str
+    names: tuple[str, ...]
+
+
+class _Forms(dict[type, Form | None]):
+    """The form of each class, looked up once; None for a class that is no dataclass."""
+
+    def __missing__(self, kind: type) -> Form | None:
+        self[kind] = form = _make_form(kind) if dataclasses.is_dataclass(kind) else None
+        return form
+
+
+def _make_form(kind: type) -> Form:
+    # A class that inherited the tag of another would be taken for it.
+    tag = vars(kind).get("tag")
+    if not isinstance(tag, str):
+        raise TypeError(f"{kind.__name__} has no tag of its own, so it cannot be in a fingerprint")
+    return Form(tag, COMPARED_FIELDS[kind])
+
+
+FORMS = _Forms()
+"""How the parts of each class are written."""
+
+
+# The names of the fields of each class of plan, looked up once for each class.
+
+
+class _FieldNames(dict[type, tuple[str, ...]]):
+    """The names of the wanted fields of each class; none if it is not a dataclass."""
+
+    def __init__(self, wanted: Callable[[dataclasses.Field[object]], bool]) -> None:
+        self._wanted = wanted
+
+    def __missing__(self, kind: type) -> tuple[str, ...]:
+        fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+        self[kind] = tuple(item.name for item in fields if self._wanted(item))
+        return self[kind]
+
+
+INIT_FIELDS = _FieldNames(lambda item: item.init)
+"""The fields that the constructor of a class takes."""
+COMPARED_FIELDS = _FieldNames(lambda item: item.compare)
+"""The fields that equality of a class compares."""
+
+
+# The value types that dpsql reasons about, each with the engine type that carries it.
+#
+# The engine's many integer and float types are widened to one of each when a column is read: no
+# arithmetic on them can then overflow within its interval, and the type of a result depends on the
+# plan alone.
 
 
 class Type(TaggedEnum):

@@ -14,14 +14,15 @@ from math import ceil, isqrt
 from dpsql.analysis.release_analysis import Analysis
 from dpsql.analysis.stability import is_declared_bound
 from dpsql.plan.aggregates import Moment
-from dpsql.planning.clamp_rules import RULE, count_released_groups
 from dpsql.planning.clamping import (
     EXPECTED_VALUE,
+    RULE,
     SUBDIVISIONS,
     Amount,
     Clamp,
     compute_grid,
     compute_step_range,
+    count_released_groups,
 )
 from dpsql.planning.statistics import Statistic, StatisticVector
 from dpsql.privacy.mechanisms import Exponential

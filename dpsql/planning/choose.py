@@ -13,7 +13,7 @@ from dpsql.errors import QueryRejected
 from dpsql.plan.aggregates import AGGREGATES, Moment
 from dpsql.plan.expressions import is_conditional
 from dpsql.plan.nodes import Aggregation
-from dpsql.plan.sampling import find_sampling_rate
+from dpsql.plan.steps import find_sampling_rate
 from dpsql.planning.build_clamps import (
     BY_GROUP,
     BY_NORM,
@@ -22,15 +22,19 @@ from dpsql.planning.build_clamps import (
     ClampSelection,
     build_clamps,
 )
-from dpsql.planning.clamp_rules import RULE
-from dpsql.planning.clamping import Clamp, compute_expected_mean, compute_sensitivities
-from dpsql.planning.estimation_layouts import iterate_layouts
+from dpsql.planning.clamping import RULE, Clamp, compute_expected_mean, compute_sensitivities
 from dpsql.planning.group_selection import Threshold, calibrate_optimal_selection, calibrate_top_k
-from dpsql.planning.joint_vectors import calibrate_staircases
+from dpsql.planning.layouts import calibrate_staircases, iterate_layouts
 from dpsql.planning.measurement import Candidate, MeasurementPlan, VectorMeasurement
 from dpsql.planning.quantiles import PUBLIC, QuantileSelection
-from dpsql.planning.sensitivity import compute_charged_event, compute_sample_loss
-from dpsql.planning.statistics import ROWS, UNITS, Statistic, StatisticVector
+from dpsql.planning.statistics import (
+    ROWS,
+    UNITS,
+    Statistic,
+    StatisticVector,
+    compute_charged_event,
+    compute_sample_loss,
+)
 from dpsql.privacy.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.privacy.mechanisms import (
     DiscreteGaussian,
@@ -87,7 +91,7 @@ def choose_plan(
     the expected thresholds. Raises QueryRejected with code "delta_required" if keys are not public and no delta is left
     for partition selection.
 
-    For a sample of the units the noise is as `dpsql.planning.sensitivity` allows, and `loss` is charged.
+    For a sample of the units the noise is as `dpsql.planning.statistics` allows, and `loss` is charged.
     """
     rate = find_sampling_rate(analysis.release.input)
     if rate is None:

@@ -18,7 +18,7 @@ from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import Statistic, StatisticVector
 from dpsql.privacy.accounting.events import Event
 from dpsql.privacy.mechanisms import Mechanism, Sensitivity
-from dpsql.privacy.synthesis.methods import SyntheticMethod
+from dpsql.privacy.synthesis.mst import SyntheticMethod
 from dpsql.privacy.synthesis.randomized import RandomizedTable
 from dpsql.privacy.synthesis.stream import WeightsStream
 

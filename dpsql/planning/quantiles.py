@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-from dpsql.analysis.lattice import Lattice
+from dpsql.analysis.release_analysis import Lattice
 from dpsql.privacy.mechanisms import Entropy, Exponential
 from dpsql.privacy.mechanisms.selection import sample_uniform_index
 

@@ -13,8 +13,7 @@ from dpsql.planning.choose import LossShare, choose_plan
 from dpsql.planning.measurement import MeasurementPlan, SynthesisPlan
 from dpsql.planning.statistics import ROWS, StatisticVector
 from dpsql.privacy.synthesis.mechanism import Mwem, SmallDatabase
-from dpsql.privacy.synthesis.methods import SyntheticMethod
-from dpsql.privacy.synthesis.mst import Mst
+from dpsql.privacy.synthesis.mst import Mst, SyntheticMethod
 from dpsql.privacy.synthesis.randomized import RandomizedTable
 from dpsql.privacy.synthesis.stream import WeightsStream
 from dpsql.privacy.synthesis.workload import Marginal

@@ -26,17 +26,148 @@ from pydantic import (
 )
 
 from dpsql.errors import PolicyError
-from dpsql.policy.check import list_cap_problems, list_policy_problems
 from dpsql.policy.fields import (
     AS_DICT,
+    CONVERTING,
     Epsilon,
     Neighbors,
     Version,
     to_dict,
 )
 from dpsql.policy.names import NameMap, find_declared_name, is_row, normalize_account_name, normalize_name
-from dpsql.policy.problem import make_problem_error, make_problems_error
+from dpsql.policy.problem import KeyPath, Problem, make_problem_error, make_problems_error, suggest_choice
 from dpsql.policy.tables import AnalystBudget, BudgetSpec, Link, Model, Table, Unit, to_name_map
+
+# Foreign keys between tables: those that lead to the column with the privacy unit's id, and further ones.
+
+
+_MOST_SHOWN = 10
+
+
+def find_link_problem(
+    name: str, link: Link, tables: NameMap[Table | None], cycles: Mapping[str, str]
+) -> Problem | None:
+    """Return the problem of a link of table `name`, or None.
+
+    `cycles` is what `describe_link_cycles` gives of links that lead to the unit. Nothing is said of links to a table that
+    is None, which is wrong itself.
+    """
+    if link.table not in tables:
+        hint = suggest_choice(link.table, tables)
+        return Problem((), "dangling_link", f"the policy declares no table {link.table}", hint)
+    target = tables[link.table]
+    if target is None:
+        return None
+    if target.public:
+        hint = "link to a private table"
+        words = f"{link.table} is public, so its rows do not belong to a privacy unit"
+        return Problem((), "public_link", words, hint)
+    if is_row(target.unit):
+        hint = f"in {link.table} write `unit: {link.keys[0]}` and `rows_per_unit: 1`"
+        words = f"{link.table} has `unit: row`, so it has no id of a privacy unit to link to"
+        return Problem((), "row_link", words, hint)
+    if normalize_name(name) in cycles:
+        words = f"the links form a cycle and never reach a unit: {cycles[normalize_name(name)]}"
+        return Problem((), "link_cycle", words, "give one of these tables a `unit` instead of a link")
+    for key in link.keys:
+        if not _has_column(target, key):
+            hint = suggest_choice(key, [target.unit or "", *target.columns]) or f"declare it in {link.table}"
+            return Problem((), "dangling_link", f"the table {link.table} declares no column {key}", hint)
+    return None
+
+
+def _has_column(table: Table, column: str) -> bool:
+    own = {normalize_name(name) for link in table.all_links for name in link.names}
+    own |= set() if table.unit is None else {normalize_name(table.unit)}
+    return column in table.columns or normalize_name(column) in own
+
+
+def describe_link_cycles(tables: NameMap[Table | None]) -> dict[str, str]:
+    """Return each table (by folded name) on a circle of links, with that circle in words: `a → b → a`."""
+    target = {
+        normalize_name(name): normalize_name(table.unit_link.table)
+        for name, table in tables.items()
+        if table is not None and table.unit_link is not None
+    }
+    spelling = {normalize_name(name): name for name in tables}
+    circles: dict[str, str] = {}
+    done: set[str] = set()
+    for start in target:
+        trail: dict[str, None] = {}
+        here = start
+        while here in target and here not in done and here not in trail:
+            trail[here] = None
+            here = target[here]
+        if here in trail:
+            members = [*trail][[*trail].index(here) :]
+            listed = [spelling[member] for member in (*members, here)]
+            circles |= dict.fromkeys(
+                members, " → ".join(listed[:_MOST_SHOWN] + ["…"] * (len(listed) > _MOST_SHOWN))
+            )
+        done |= trail.keys()
+    return circles
+
+
+# The constraints between tables of a policy, and between a table and the policy's budget.
+#
+# The functions take what could be read, even of a policy that is wrong elsewhere, so that one error can
+# list every problem of a file.
+
+
+def list_policy_problems(budget: BudgetSpec | None, tables: Mapping[str, Table | None]) -> list[Problem]:
+    """Return the problems between tables, and between a table and the policy's budget.
+
+    None stands for a budget or table that is wrong itself: nothing is said about it.
+    """
+    known = NameMap(tables)
+    circles = describe_link_cycles(known)
+    problems: list[Problem] = []
+    for name, table in tables.items():
+        if table is None:
+            continue
+        if budget is not None and not table.public:
+            problems += [
+                found.with_parents("tables", name) for found in _iterate_budget_problems(budget, table)
+            ]
+        for place, link in _iterate_links(table):
+            found = find_link_problem(name, link, known, circles if link is table.unit_link else {})
+            problems += [found.with_parents("tables", name, *place, "references")] if found else []
+    return problems
+
+
+def _iterate_links(table: Table) -> Iterator[tuple[KeyPath, Link]]:
+    """Yield each link with the key at which it is written."""
+    if table.link is not None:
+        yield ("link",), table.link
+    for place, link in enumerate(table.links):
+        yield ("links", place), link
+
+
+def list_cap_problems(least: Fraction, most: Fraction | None, default: Fraction | None) -> list[Problem]:
+    """Return the problems between the least, the most and the default epsilon of one query."""
+    if most is not None and least > most:
+        words = f"max_epsilon {float(most):g} is below min_epsilon {float(least):g}"
+        return [Problem(("max_epsilon",), "epsilon_order", words, "raise max_epsilon or lower min_epsilon")]
+    if default is None or (least <= default and (most is None or default <= most)):
+        return []
+    allowed = f"at least {float(least):g}" + (f" and at most {float(most):g}" if most is not None else "")
+    words = f"must be {allowed}, not {float(default):g}"
+    hint = "choose a value between min_epsilon and max_epsilon"
+    return [Problem(("default_epsilon",), "epsilon_order", words, hint)]
+
+
+def _iterate_budget_problems(default: BudgetSpec, table: Table) -> Iterator[Problem]:
+    own = table.budget
+    delta = default.delta if own is None or own.delta is None else own.delta
+    accountant = default.accountant if own is None or own.accountant is None else own.accountant
+    if accountant in CONVERTING and not delta:
+        hint = "write a small delta such as 1e-7, or `accountant: pure`"
+        yield Problem(("budget",), "delta_required", f"accountant {accountant} needs a delta above 0", hint)
+    if table.min_frequency > 1 and not delta:
+        hint = "give the table's budget a small delta such as 1e-7, or delete min_frequency"
+        words = "needs a budget with a delta above 0: with delta 0 no group with an unknown key is ever shown"
+        yield Problem(("min_frequency",), "delta_required", words, hint)
+
 
 V = TypeVar("V")
 

@@ -16,8 +16,7 @@ import yaml
 
 from dpsql.errors import Position
 from dpsql.policy.domain import LONGEST, NUMBER
-from dpsql.policy.problem import KeyPath, Problem, format_value
-from dpsql.policy.report import PolicySource, make_policy_error
+from dpsql.policy.problem import KeyPath, PolicySource, Problem, format_value, make_policy_error
 
 DEEPEST = 12  # a policy needs 6
 _OCTAL = re.compile(r"[-+]?0[0-9]+")

@@ -19,7 +19,7 @@ from dpsql.privacy.accounting.events import BoundedRange, Composed
 from dpsql.privacy.accounting.numerics import ln_down
 from dpsql.privacy.mechanisms.base import Floats
 from dpsql.privacy.mechanisms.entropy import Entropy, SystemEntropy
-from dpsql.privacy.mechanisms.release_cache import clear_cache
+from dpsql.privacy.mechanisms.sampler import clear_cache
 from dpsql.privacy.mechanisms.selection import Exponential
 
 __all__ = ["Schedule", "WeightedMajority"]

@@ -22,9 +22,8 @@ from dpsql.ledger import BudgetState
 from dpsql.policy.request.loss import DisplayedFraction
 from dpsql.policy.request.parameters import BoundParameters, Parameters
 from dpsql.privacy.accounting.partitions.boxes import Box
-from dpsql.results.explanation import ExplainedQuery, QueryCharge
 from dpsql.results.rendering import Ends
-from dpsql.results.result import Receipt, Result
+from dpsql.results.result import ExplainedQuery, QueryCharge, Receipt, Result
 
 # Write values as JSON and read them back; types that JSON lacks are written as texts and restored by the column's type.
 
@@ -141,7 +140,7 @@ _EXACT = 2**53
 def write_record(value: Any) -> Any:
     """Return a record as JSON data.
 
-    >>> from dpsql.privacy.accounting.charge import Charge
+    >>> from dpsql.privacy.accounting.events import Charge
     >>> write_record(Charge(10**30, 2))
     {'loss': '1000000000000000000000000000000', 'delta': 2}
     """
@@ -159,7 +158,7 @@ def write_record(value: Any) -> Any:
 def read_record(kind: type[_T], data: Any) -> _T:
     """Read a record of a dataclass. Raises TypeError, KeyError or ValueError for other data.
 
-    >>> from dpsql.privacy.accounting.charge import Charge
+    >>> from dpsql.privacy.accounting.events import Charge
     >>> read_record(Charge, {"loss": "1000000000000000000000000000000", "delta": 2}) == Charge(10**30, 2)
     True
     """

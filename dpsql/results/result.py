@@ -1,16 +1,19 @@
-"""The answer to a query: rows, the noise in them, and a receipt."""
+"""What a query returns: rows with intervals and a receipt, or the explanation of a query."""
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from dpsql.analysis.number_types import parse_decimal_type
 from dpsql.errors import DataError
 from dpsql.plan.types import AnswerValue
+from dpsql.policy.request.loss import format_rounded
 from dpsql.results.rendering import (
     CONFIDENCE,
     Ends,
@@ -30,6 +33,10 @@ if TYPE_CHECKING:
     import pyarrow
 
     from dpsql.results.charts import IntervalPlot
+
+
+# The answer to a query: rows, the noise in them, and a receipt.
+
 
 IntervalOf = Callable[[int, int, float], Ends]
 """(row, column, confidence) to the interval of a cell; None where the cell is no noisy aggregate."""
@@ -490,3 +497,48 @@ def _clip_count(value: Any) -> Any:
 def _is_short(column: Sequence[AnswerValue]) -> bool:
     """Return whether a column holds whole numbers of at most four digits, which are read without separators."""
     return all(value is None or (type(value) is int and abs(value) < 10_000) for value in column)
+
+
+# The explanation of a query: the lines of its plan, its receipt, its notices and its price.
+
+
+@dataclass(frozen=True, slots=True)
+class QueryCharge:
+    """What a query would be charged: an ε, or the most for an answer in steps, to each of these accounts."""
+
+    epsilon: Fraction
+    accounts: tuple[str, ...]
+    steps: bool = False
+
+    def __str__(self) -> str:
+        most = "at most " if self.steps else ""
+        return f"{most}ε {format_rounded(self.epsilon, 6, up=True)}, charged to {' and '.join(self.accounts)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ExplainedQuery:
+    """The plan of a query with its proofs and its price, line by line; `receipt` is that of an answer, uncharged.
+
+    `notices` say what needs attention in the statement; `price` is None for a free query.
+    """
+
+    lines: tuple[str, ...]
+    receipt: Receipt
+    price: QueryCharge | None = None
+    notices: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+    def to_result(self) -> Result:
+        """Return the explanation as a result with one text column."""
+        rows = tuple((line,) for line in self.lines)
+        return Result(
+            ("plan",), ("VARCHAR",), rows, tuple((None,) for _ in rows), self.receipt, lambda *_: None
+        )

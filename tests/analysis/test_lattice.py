@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import Declared, assert_neighbours_within, close_all, world
 
-from dpsql.analysis.lattice import BITS, DECIMAL_BITS, LEAST_EXPONENT, Lattice
+from dpsql.analysis.release_analysis import BITS, DECIMAL_BITS, LEAST_EXPONENT, Lattice
 from dpsql.plan.expressions import Column, ColumnInfo
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type

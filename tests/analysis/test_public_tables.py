@@ -15,7 +15,7 @@ import pytest
 import dpsql
 from dpsql.analysis.domains import MAX_DERIVED
 from dpsql.api.connection import Connection
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.planning.quantiles import RankWindow
 from dpsql.policy.request.query import Query
 from tests.sql.study import prepare

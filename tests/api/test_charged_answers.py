@@ -14,8 +14,8 @@ from clinic import POLICY, database
 
 import dpsql
 from dpsql.api.connection import Connection
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.engine.replay.reuse import can_combine_noises, compute_noise_variance, list_compatible_indices
-from dpsql.engine.replays import plan_and_match
 from dpsql.errors import QueryRejected
 from dpsql.privacy.mechanisms import CombinedNoise, DiscreteGaussian
 

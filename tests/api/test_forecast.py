@@ -11,7 +11,7 @@ from clinic import POLICY, database
 
 import dpsql
 from dpsql.engine.forecast import Forecast, PlannedAccount
-from dpsql.privacy.accounting.charge import NOTHING
+from dpsql.privacy.accounting.events import NOTHING
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 PLAN = (

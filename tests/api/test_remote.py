@@ -46,10 +46,10 @@ from api.test_pep249 import (  # noqa: F401
 )
 
 import dpsql
-from dpsql.api.remote.address import Address
-from dpsql.api.remote.connection import RemoteConnection
+from dpsql.api.opening import Address
+from dpsql.api.remote import RemoteConnection
 from dpsql.interfaces.cli import main
-from dpsql.interfaces.server.http.door import HttpServer
+from dpsql.interfaces.server.http.listener import HttpServer
 from dpsql.interfaces.server.service import Service
 from dpsql.interfaces.server.users import Role, UserStore
 from dpsql.policy import load

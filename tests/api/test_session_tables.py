@@ -14,8 +14,7 @@ from entropy import SeededEntropy
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.results.local_sums import LocalStatistics
-from dpsql.results.local_table import LocalTable
+from dpsql.results.local_table import LocalStatistics, LocalTable
 from dpsql.results.result import Receipt
 
 SYNTHETIC = "CREATE SYNTHETIC TABLE s AS SELECT plan, ward FROM visits WHERE cost < 50 WITH (epsilon = 2, workload = '(plan), (ward)')"

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.errors import BudgetExhausted, QueryRejected
 from dpsql.policy.request.query import Query
 from dpsql.privacy.accounting.events import Pure

@@ -14,7 +14,7 @@ import pytest
 
 import dpsql
 from dpsql.ledger.entry_writer import EntryWriter
-from dpsql.ledger.group_commit import PendingCharge
+from dpsql.ledger.workers import PendingCharge
 
 THREADS, FITTING, HANGS = 8, 5, 60
 POLICY: dict[str, Any] = {

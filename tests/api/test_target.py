@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpsql
-from dpsql.engine import accuracy_search
-from dpsql.engine.accuracy_search import _get_grid_epsilon, _search_first_index
+from dpsql.engine import accuracy_targets
+from dpsql.engine.accuracy_targets import _get_grid_epsilon, _search_first_index
 from dpsql.interfaces.shell.session import Session
 from dpsql.interfaces.shell.settings import SessionState
 from dpsql.privacy.accounting.events import Pure
@@ -252,9 +252,9 @@ def test_few_losses_are_tried(con: dpsql.Connection, name: str, monkeypatch: pyt
     sql, error = REACHABLE[name]
     tried = []
     monkeypatch.setattr(
-        accuracy_search,
+        accuracy_targets,
         "split_loss",
-        lambda *given, _prices=accuracy_search.split_loss: tried.append(1) or _prices(*given),
+        lambda *given, _prices=accuracy_targets.split_loss: tried.append(1) or _prices(*given),
     )
     con.explain(sql, target_error=error)
     assert len(tried) <= 20

@@ -9,8 +9,8 @@ from fractions import Fraction
 from entropy import SeededEntropy
 
 from dpsql.api.connection import Connection
-from dpsql.engine.release.draw_release import draw_release
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.release.noise import draw_release
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.policy.request.query import Query
 
 RUNS = 200

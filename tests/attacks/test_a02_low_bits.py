@@ -15,7 +15,7 @@ from properties.worlds import Statistics
 from worlds import Row, person, prepared, statistics, world
 
 from dpsql.api.connection import Connection
-from dpsql.engine.exact_release import draw_table, open_exact_release
+from dpsql.engine.release.exact_release import draw_table, open_exact_release
 
 QUERIES = [
     "SELECT COUNT(*) FROM people",

@@ -12,8 +12,8 @@ from attacks.edits import BUDGETS, edit, rebuilt, then
 
 from dpsql.errors import IntegrityError
 from dpsql.ledger import open_ledger
+from dpsql.ledger.balance import AccountReservation, compute_reservations_digest
 from dpsql.ledger.reader import LedgerReader
-from dpsql.ledger.reservations import AccountReservation, compute_reservations_digest
 from dpsql.privacy.accounting import Charge, Pure
 from dpsql.privacy.accounting.partitions.boxes import WHOLE
 

@@ -33,17 +33,16 @@ AUTHENTICATION = {
     "backends/spark/connection.py",
     "interfaces/cli/check.py",
     "interfaces/cli/users.py",
-    "interfaces/server/activity.py",
+    "interfaces/server/oversight.py",
     "interfaces/server/users.py",
-    "interfaces/server/http/answers.py",
+    "interfaces/server/http/calls.py",
     "interfaces/server/http/oidc.py",
     "interfaces/server/http/access.py",
     "interfaces/server/listener.py",
     "interfaces/server/protocol/scram.py",
-    "interfaces/server/tokens.py",
 }
 """Files that draw salts, nonces, tokens, keys of sessions and names of stored answers or jobs, and no noise."""
-POST_PROCESSING = {"privacy/synthesis/mst.py", "privacy/synthesis/column_tree.py"}
+POST_PROCESSING = {"privacy/synthesis/mst.py"}
 """Files that draw rows of what is released already; noise there is of `Entropy`, as everywhere."""
 SYSTEM = {"urandom", "getrandom"}
 MECHANISMS: list[Mechanism] = [

@@ -13,7 +13,7 @@ from worlds import close_all, person, world
 import dpsql
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.policy.request.query import Query
 from dpsql.sql.compile.scan_conditions import PLACEHOLDER
 

@@ -10,7 +10,7 @@ import pytest
 from attacks.naive import Naive, told_apart
 from worlds import Refused, Row, engine_of, person, spent, world
 
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.engine.stages import answer_query
 from dpsql.policy.request.query import Query
 

@@ -21,9 +21,9 @@ from dpsql.analysis.release_analysis import Analysis
 from dpsql.api.connection import Connection
 from dpsql.backends import Backend
 from dpsql.engine import stages
-from dpsql.engine.exact_release import ExactRelease, open_exact_release
 from dpsql.engine.query_run import PreparedRelease
-from dpsql.plan.dependencies import substitute_subqueries
+from dpsql.engine.release.exact_release import ExactRelease, open_exact_release
+from dpsql.plan.steps import substitute_subqueries
 from dpsql.privacy.mechanisms import Entropy
 from dpsql.sql.compile.statement import emit_release
 

@@ -12,7 +12,7 @@ from worlds import connected, engine_of, observed, person, prepared, world
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.engine.stages import answer_query
 from dpsql.policy.request.query import Query
 

@@ -16,12 +16,12 @@ from worlds import assert_within, cells, observed, person, prepared, world
 
 from dpsql.analysis.intervals import RELEASED, derive_interval
 from dpsql.api.connection import Connection
-from dpsql.engine import subquery_values
+from dpsql.engine import lookups
 from dpsql.errors import QueryRejected
-from dpsql.plan.dependencies import list_steps
 from dpsql.plan.expressions import Literal, Scalar
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PublicSubquery, Values
+from dpsql.plan.steps import list_steps
 from dpsql.plan.types import Type
 from dpsql.sql.compile import scalars
 
@@ -50,14 +50,14 @@ def test_no_released_value_makes_a_statement_fail(sql: str, worlds: tuple[Connec
     """An answer at the least ε, and whatever value the factor has within its interval."""
     for connection in worlds:
         assert observed(connection, sql, epsilon=1e-6)[0].error is None
-        with mock.patch.object(subquery_values, "_clip_value", enormous):
+        with mock.patch.object(lookups, "_clip_value", enormous):
             assert observed(connection, sql, epsilon=1e-6, replay=False)[0].error is None
 
 
 def test_an_unbounded_factor_tells_one_person(worlds: tuple[Connection, Connection]) -> None:
     """The attack works with products of 64 bits and a factor as the noise has made it: one age alone fails."""
     with (
-        mock.patch.object(subquery_values, "_clip_value", return_value=10**15),
+        mock.patch.object(lookups, "_clip_value", return_value=10**15),
         mock.patch.object(scalars, "_get_template", lambda call: call.function.sql),
     ):
         found = [observed(connection, QUESTIONS[0], epsilon=1e-6, replay=False)[0] for connection in worlds]
@@ -82,8 +82,8 @@ def test_an_unbounded_factor_tells_one_person(worlds: tuple[Connection, Connecti
 )
 def test_a_released_value_enters_within_its_interval(value: Any, around: Interval, expected: Any) -> None:
     """Numbers are moved to the nearest end; what is no number has no place to go."""
-    assert subquery_values._clip_value(value, around) == expected
-    assert not isinstance(expected, float) or type(subquery_values._clip_value(value, around)) is float
+    assert lookups._clip_value(value, around) == expected
+    assert not isinstance(expected, float) or type(lookups._clip_value(value, around)) is float
 
 
 def test_a_factor_is_read_within_its_interval(town: Connection) -> None:
@@ -93,8 +93,8 @@ def test_a_factor_is_read_within_its_interval(town: Connection) -> None:
         step for step in list_steps(prepared(town, QUESTIONS[0]).outer) if isinstance(step, PublicSubquery)
     ]
     column = derive_interval(answer.columns[0])
-    assert subquery_values.to_constants(step, [(10**18,)]) == Literal(RELEASED // 1000, Type.INTEGER)
-    rows = subquery_values.to_constants(answer, [(10**18,), (-(10**18),)])
+    assert lookups.to_constants(step, [(10**18,)]) == Literal(RELEASED // 1000, Type.INTEGER)
+    rows = lookups.to_constants(answer, [(10**18,), (-(10**18),)])
     assert isinstance(rows, Values)
     assert [row[0] for row in rows.rows] == [column.high, column.low]
 
@@ -108,7 +108,7 @@ def test_what_lies_in_the_interval_of_a_column_enters_within_it(town: Connection
     plan = prepared(town, sql)
     (answer,) = [step for step in list_steps(plan.outer) if isinstance(step, PublicSubquery)]
     far = [("Kiel", 10**9, 1e9, 10**9, 10**9), ("Bonn", -(10**9), float("nan"), None, -(10**9))]
-    rows = subquery_values.to_constants(answer, far)
+    rows = lookups.to_constants(answer, far)
     assert isinstance(rows, Values)
     assert rows.rows == (("Kiel", 110, 110.0, 220, 10**9), ("Bonn", 0, None, None, -(10**9)))
     known = [str(measure.interval) for part in plan.releases for measure in part.plan.analysis.measures]
@@ -122,7 +122,7 @@ def test_one_person_moves_a_sum_no_further_whatever_was_drawn(
     """The sum of what people are above an average moves by no more than was derived before the average was released."""
     plan = prepared(worlds[0], "SELECT SUM(age - (SELECT AVG(age) FROM people)) FROM people")
     (step,) = [step for step in list_steps(plan.outer) if isinstance(step, Scalar)]
-    last = plan.releases[-1].with_values({step: subquery_values.to_constants(step, [(drawn,)])})
+    last = plan.releases[-1].with_values({step: lookups.to_constants(step, [(drawn,)])})
     held = replace(plan, releases=(last,))
     moved = assert_within(held, *(cells(connection, held) for connection in worlds))
     assert moved > 0 or drawn != 0.0
@@ -140,7 +140,7 @@ def test_one_person_moves_a_sum_no_further_whatever_was_drawn(
 )
 def test_values_that_differ_never_become_one(values: tuple[Any, ...], entering: tuple[Any, ...]) -> None:
     """Noisy values may be group keys of an answer, and a row that is joined to two of them would count twice."""
-    assert tuple(subquery_values._clip_column(values, Interval(-(2**55), 2**55))) == entering
+    assert tuple(lookups._clip_column(values, Interval(-(2**55), 2**55))) == entering
 
 
 @pytest.mark.parametrize("epsilon", [1e-18, 1e-7, 9.99e-7])

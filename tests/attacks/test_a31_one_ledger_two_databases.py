@@ -19,7 +19,7 @@ import pytest
 import dpsql
 from dpsql.api.connection import Connection
 from dpsql.backends.scratch_database import EmptyBackend
-from dpsql.engine import database_identity
+from dpsql.engine.replay import release_store
 from dpsql.policy import load
 
 COUNT = "SELECT COUNT(*) AS n FROM people"
@@ -77,8 +77,8 @@ def test_a_careless_ledger_answers_north_for_south(
     files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The attack works where a database is known by its policy alone: one's count is the other's, and is refined."""
-    monkeypatch.setattr(database_identity, "find_ledger_identity", lambda *_: None)
-    monkeypatch.setattr("dpsql.engine.stored_answers.get_database_mark", lambda *_: "")
+    monkeypatch.setattr(release_store, "find_ledger_identity", lambda *_: None)
+    monkeypatch.setattr("dpsql.engine.replay.release_store.get_database_mark", lambda *_: "")
     asked(files["north"], tmp_path / "a.ledger")
     count, how = asked(files["south"], tmp_path / "a.ledger")
     assert how == "replayed"

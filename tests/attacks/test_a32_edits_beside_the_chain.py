@@ -22,7 +22,7 @@ from dpsql.ledger import AnchorFile, entry_writer, journal, sql_ledger
 from dpsql.ledger.digest import KeyedDigest, compute_text_digest
 from dpsql.ledger.protocol import START
 from dpsql.ledger.reader import LedgerReader
-from dpsql.ledger.release_claims import Claims
+from dpsql.ledger.schema import Claims
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 RULES: dict[str, Any] = POLICY | {

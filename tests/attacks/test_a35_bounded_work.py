@@ -17,8 +17,13 @@ import pytest
 import dpsql
 from dpsql.ledger.protocol import AccountKey
 from dpsql.privacy.accounting.partitions.boxes import Box
-from dpsql.privacy.accounting.partitions.grid import MOST_CELLS, MOST_RANGES
-from dpsql.privacy.accounting.partitions.ranges import EVERYWHERE, compute_complement, intersect_ranges
+from dpsql.privacy.accounting.partitions.grid import (
+    EVERYWHERE,
+    MOST_CELLS,
+    MOST_RANGES,
+    compute_complement,
+    intersect_ranges,
+)
 
 TINY, ASKED, ENDS = Fraction(1, 10**6), 25, 10_000
 COLUMNS = ("a", "b", "c")

@@ -16,10 +16,10 @@ from worlds import cells, connected, engine_of, prepared
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.subquery_values import to_constants
-from dpsql.plan.dependencies import list_steps
+from dpsql.engine.lookups import to_constants
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PublicSubquery, Values
+from dpsql.plan.steps import list_steps
 
 FIRST = 2**64 - 41
 PEOPLE = 40

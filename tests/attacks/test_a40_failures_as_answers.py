@@ -105,7 +105,7 @@ def test_noise_that_fails_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ValueError
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpsql.engine.exact_release.draw_release", broken)
+        patch.setattr("dpsql.engine.release.exact_release.draw_release", broken)
         with pytest.raises(dpsql.InternalError):
             connection.query("SELECT COUNT(*) FROM people")
     with pytest.raises(OperationalError, match="failed once"):
@@ -119,7 +119,7 @@ def test_post_processing_that_fails_locks_nothing(monkeypatch: pytest.MonkeyPatc
     def out_of_range(*_: object) -> None:
         raise OperationalError("out of range", code="post_processing")
 
-    monkeypatch.setattr("dpsql.engine.post_processor.PostProcessor.compute_rows", out_of_range)
+    monkeypatch.setattr("dpsql.engine.postprocess.answer.PostProcessor.compute_rows", out_of_range)
     for _ in range(2):
         with pytest.raises(OperationalError, match="out of range"):
             connection.query("SELECT COUNT(*) + 1 AS n FROM people", replay=False)

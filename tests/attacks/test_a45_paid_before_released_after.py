@@ -20,10 +20,10 @@ from worlds import NOON, person, world
 from dpsql.api.connection import Connection
 from dpsql.errors import OperationalError
 from dpsql.ledger import Budget, open_ledger
+from dpsql.ledger.protocol import NewRelease
 from dpsql.ledger.sql_ledger import SqlLedger
-from dpsql.ledger.stored_release import NewRelease
 from dpsql.privacy.accounting import Pure
-from dpsql.results.stream import Stream
+from dpsql.results.synthetic_table import Stream
 
 Anew = Callable[[], object]
 SQL = "SELECT city, member FROM people"

@@ -35,8 +35,8 @@ from interfaces.server.test_attacks import Stuck
 
 from dpsql.errors import Error
 from dpsql.interfaces.server import statements
-from dpsql.interfaces.server.activity import ActiveClient
 from dpsql.interfaces.server.limits import Lane, Limits
+from dpsql.interfaces.server.oversight import ActiveClient
 from dpsql.interfaces.server.statements import MOST_CHARACTERS
 from dpsql.interfaces.server.users import Role
 from dpsql.sql.parse import scanner

@@ -20,7 +20,7 @@ from properties.printing import scalar
 import dpsql
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine.query_run import QueryRun
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.engine.stages import answer_query
 from dpsql.errors import BackendError, InternalError
 from dpsql.plan.expressions import Call

@@ -19,7 +19,7 @@ from differential.world import WHO, World, open_world
 from speeds import examples
 from worlds import before_filters, of_all_rows
 
-from dpsql.engine import subquery_values
+from dpsql.engine import lookups
 from dpsql.plan.expressions import Call, Column, Literal
 from dpsql.sql.compile import quantile_windows, scalars
 
@@ -102,7 +102,7 @@ OLD_DEFECTS: dict[str, Callable[[], list[object]]] = {
     "released values of any size": lambda: [
         mock.patch.object(scalars, "_get_template", _of_what_is_clamped),
         mock.patch.object(
-            subquery_values, "_clip_value", lambda value, _: 10**17 if isinstance(value, int) else value
+            lookups, "_clip_value", lambda value, _: 10**17 if isinstance(value, int) else value
         ),
     ],
 }

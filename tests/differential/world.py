@@ -19,7 +19,7 @@ import duckdb
 from entropy import SeededEntropy
 from filling import insert
 
-import dpsql.engine.release.noisy_groups
+import dpsql.engine.release.noise
 from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import UNSOUND, DuckDBBackend
 from dpsql.engine.engine import Engine
@@ -276,7 +276,7 @@ def open_world(seed: int = 1, without: Sequence[int] = ()) -> Iterator[World]:
     )
     world = World(Connection(engine, Fraction(LOSS)), _filled(rows))
     with (
-        mock.patch.object(dpsql.engine.release.noisy_groups, "_is_selected", _shows),
+        mock.patch.object(dpsql.engine.release.noise, "_is_selected", _shows),
         mock.patch.object(
             OptimalPartitionSelection, "draw_selection", lambda _chosen, units, _entropy: units > 0
         ),

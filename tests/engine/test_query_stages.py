@@ -15,9 +15,11 @@ from worlds import close_all, connected, engine_of, person, prepared, spent, wor
 import dpsql
 from dpsql.api import engine_queries
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine import post_processor, replays, stages
+from dpsql.engine import stages
 from dpsql.engine.engine import Engine
+from dpsql.engine.postprocess import answer
 from dpsql.engine.query_run import QueryRun
+from dpsql.engine.replay import replays
 from dpsql.planning import clamping
 from dpsql.policy.request.query import Query
 from dpsql.privacy.mechanisms import Sensitivity
@@ -128,7 +130,7 @@ def test_unchanged_released_rows_equal_those_of_an_engine(
     """Rows that need no post-processing are what an engine makes of them: values, types, scales, intervals."""
     found = []
     for places in (find_unchanged_columns, lambda _: None):
-        monkeypatch.setattr(post_processor, "find_unchanged_columns", places)
+        monkeypatch.setattr(answer, "find_unchanged_columns", places)
         made = duckdb.connect()
         made.execute(
             "CREATE TABLE every (id BIGINT, n BIGINT, x DOUBLE, s VARCHAR, b BOOLEAN, d DATE, t TIMESTAMP)"

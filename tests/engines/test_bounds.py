@@ -19,7 +19,7 @@ from speeds import examples
 import dpsql
 from dpsql.api.connection import Connection
 from dpsql.engine.query_run import PreparedRelease
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.plan.aggregates import Moment
 from dpsql.planning.build_clamps import BY_GROUP, BY_NORM, BY_SUM, ClampScope
 from dpsql.planning.statistics import ROWS, UNITS

@@ -19,7 +19,7 @@ import dpsql
 from dpsql.api.connection import Connection
 from dpsql.engine import lookups
 from dpsql.engine.query_run import QueryRun
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.engine.stages import answer_query
 from dpsql.policy.request.query import Query
 from tests.sql.fixture_files import Fixture, accepted

@@ -44,8 +44,7 @@ from dpsql.plan.expressions import Call, Literal
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.functions import build_function_call as call_of
 from dpsql.plan.types import Type
-from dpsql.sql.compile.dialect import use_dialect
-from dpsql.sql.compile.scalars import emit_expression
+from dpsql.sql.compile.scalars import emit_expression, use_dialect
 
 _CALENDAR = re.compile(r"(?!0000)\d{4}-\d\d-\d\d( [\d:.]+)?")
 _MOST = 300

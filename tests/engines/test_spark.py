@@ -24,7 +24,7 @@ from dpsql.backends.spark import session as sessions
 from dpsql.backends.spark.connection import SparkBackend
 from dpsql.backends.spark.dialect import PART, make_spark_dialect
 from dpsql.backends.spark.session import PINNED, QUICK, needs_reset
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.errors import BackendError, OperationalError, PolicyError, QueryRejected
 from dpsql.planning.build_clamps import BY_NORM
 from dpsql.policy.request.query import Query
@@ -496,7 +496,7 @@ def test_sums_over_units_have_more_than_64_bits(
     spark: Any, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many units whose mean, in subdivisions of a lattice step, is the greatest: of known groups, and of secret ones."""
-    monkeypatch.setattr("dpsql.planning.estimation_layouts.favors_separate_totals", lambda _: False)
+    monkeypatch.setattr("dpsql.planning.layouts.favors_separate_totals", lambda _: False)
     monkeypatch.setattr("dpsql.planning.choose._list_clamp_scopes", lambda *_: (BY_NORM,))
     monkeypatch.setattr("dpsql.planning.choose._iterate_unclamped", lambda *_: ())
     units, most = 200_000, 10**7

@@ -17,7 +17,7 @@ from dpsql.errors import OperationalError
 _SCRIPT = """
 import sys
 import dpsql
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from pyspark.sql import SparkSession
 
 settings = {

@@ -46,8 +46,7 @@ from dpsql.errors import QueryRejected
 from dpsql.plan.expressions import Call, Literal
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.types import Type
-from dpsql.sql.compile.dialect import use_dialect
-from dpsql.sql.compile.scalars import emit_expression
+from dpsql.sql.compile.scalars import emit_expression, use_dialect
 
 pytestmark = sparks.WARNINGS
 _CALENDAR = re.compile(r"(?!0000)\d{4}-\d\d-\d\d( [\d:.]+)?")

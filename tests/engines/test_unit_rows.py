@@ -16,7 +16,7 @@ from postgres import Server
 import dpsql
 from dpsql.api.connection import Connection
 from dpsql.engine.query_run import QueryRun
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.plan.expressions import Column, ColumnInfo
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type

@@ -14,15 +14,13 @@ import pytest
 from ledger.adversaries import Budget, Filter, Release, assert_private, gaussian, leak, response
 
 from dpsql.errors import OperationalError
-from dpsql.ledger.balance import Balance
+from dpsql.ledger.balance import CHARGE, DRAW, RESERVE, RETURN, Balance, EntryEffect, apply_effect
 from dpsql.ledger.budget import Budget as Limits
-from dpsql.ledger.entry_kinds import CHARGE, DRAW, RESERVE, RETURN, EntryEffect, apply_effect
 from dpsql.ledger.protocol import Account, AccountKey
 from dpsql.ledger.quote import iterate_quoted_charges, list_account_charges
 from dpsql.privacy.accounting.accountants import ACCOUNTANTS, Accountant
 from dpsql.privacy.accounting.accountants.base import search_largest_epsilon
-from dpsql.privacy.accounting.charge import Charge
-from dpsql.privacy.accounting.events import Composed, Event, Pure, Selection
+from dpsql.privacy.accounting.events import Charge, Composed, Event, Pure, Selection
 
 BUDGET: Budget = (Fraction(1), Fraction(1, 10**3))
 MANY = 8

@@ -15,10 +15,9 @@ import pytest
 
 from dpsql.errors import Error
 from dpsql.ledger import Budget, open_ledger
-from dpsql.ledger.protocol import AccountKey, TableCharge
+from dpsql.ledger.protocol import AccountKey, NewRelease, TableCharge
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.schema import METADATA
-from dpsql.ledger.stored_release import NewRelease
 from dpsql.privacy.accounting import Pure
 from dpsql.privacy.accounting.partitions.boxes import Box
 

@@ -17,9 +17,9 @@ from sqlalchemy import Connection, Engine, event
 
 from dpsql.errors import BudgetExhausted, Error, OperationalError
 from dpsql.ledger import Budget, Entry, open_ledger
-from dpsql.ledger.group_commit import PendingCharge
 from dpsql.ledger.sql_ledger import SqlLedger
 from dpsql.ledger.stores.base import UNKNOWN
+from dpsql.ledger.workers import PendingCharge
 from dpsql.privacy.accounting import Pure
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")

@@ -16,9 +16,9 @@ from speeds import examples
 
 from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError, ProgrammingError
 from dpsql.ledger import Budget, Ledger, journal, open_ledger
+from dpsql.ledger.balance import AccountReservation
 from dpsql.ledger.protocol import AccountKey, ReservationState, TableCharge
 from dpsql.ledger.reader import LedgerReader
-from dpsql.ledger.reservations import AccountReservation
 from dpsql.privacy.accounting import Charge, Pure, Selection
 from dpsql.privacy.accounting.accountants import ACCOUNTANTS
 from dpsql.privacy.accounting.events import Composed

@@ -12,8 +12,8 @@ import pytest
 
 from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError
 from dpsql.ledger import Budget, Entry, Ledger, open_ledger
+from dpsql.ledger.protocol import NewRelease, ReleaseRecord
 from dpsql.ledger.schema import REFINEMENTS, RELEASES
-from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
 from dpsql.privacy.accounting import Pure
 
 BUDGETS = {"visits": Budget("pure", Fraction(1), Fraction(0))}

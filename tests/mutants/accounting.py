@@ -23,7 +23,7 @@ FAULTS = (
     ),
     Fault(
         "delta-of-basic-not-added",
-        "dpsql.privacy.accounting.accountants.basic:BasicAccountant.compute_charge",
+        "dpsql.privacy.accounting.accountants.pure:BasicAccountant.compute_charge",
         "return Charge(to_units_up(epsilon), to_units_up(delta))",
         "return Charge(to_units_up(epsilon), 0)",
         "releases with a δ spend none",
@@ -135,7 +135,7 @@ FAULTS = (
     ),
     Fault(
         "delta-compared-twice",
-        "dpsql.privacy.accounting.comparison:_compute_charge",
+        "dpsql.privacy.accounting.composition:_compute_charge",
         "accountant.compute_spent_epsilon(Charge(spend.loss, 0), delta, spend.delta_fraction)",
         "accountant.compute_spent_epsilon(Charge(spend.loss, 0), delta, Fraction(0))",
         "the delta that selects keys converts besides",

@@ -138,7 +138,7 @@ FAULTS = (
     ),
     Fault(
         "lattice-rounded-inward",
-        "dpsql.analysis.lattice:Lattice.from_interval",
+        "dpsql.analysis.release_analysis:Lattice.from_interval",
         "cls(exponent, math.floor(low / step), math.ceil(high / step))",
         "cls(exponent, math.ceil(low / step), math.floor(high / step))",
         "a value at its bound is a step larger than the largest",
@@ -146,7 +146,7 @@ FAULTS = (
     ),
     Fault(
         "lattice-finer-than-it-says",
-        "dpsql.analysis.lattice:Lattice.step",
+        "dpsql.analysis.release_analysis:Lattice.step",
         "return Fraction(2) ** self.exponent / Fraction(10**self.digits)",
         "return Fraction(2) ** (self.exponent - 1) / Fraction(10**self.digits)",
         "values are twice as many steps as was derived",
@@ -162,7 +162,7 @@ FAULTS = (
     ),
     Fault(
         "decimal-bounds-rounded-inward",
-        "dpsql.analysis.lattice:Lattice.from_interval",
+        "dpsql.analysis.release_analysis:Lattice.from_interval",
         "replace(whole, digits=digits)",
         "replace(whole, digits=digits, high=whole.high - 1)",
         "a decimal at its bound is a step larger than the largest",
@@ -170,7 +170,7 @@ FAULTS = (
     ),
     Fault(
         "replacement-not-doubled",
-        "dpsql.planning.sensitivity:compute_sensitivity",
+        "dpsql.planning.statistics:compute_sensitivity",
         "not replace",
         "not replace or grouped",
         "a unit that is replaced moves a histogram as one that is added",
@@ -178,7 +178,7 @@ FAULTS = (
     ),
     Fault(
         "opposite-shares-forgotten",
-        "dpsql.planning.sensitivity:compute_sensitivity",
+        "dpsql.planning.statistics:compute_sensitivity",
         "2 if vector.nonnegative else 4",
         "2",
         "a replaced unit's share of the other sign does not count fully",
@@ -186,7 +186,7 @@ FAULTS = (
     ),
     Fault(
         "units-move-one-group",
-        "dpsql.planning.sensitivity:compute_sensitivity",
+        "dpsql.planning.statistics:compute_sensitivity",
         "l1, l2_squared, span = bound.groups * each, bound.groups * each**2, vector.range",
         "l1, l2_squared, span = each, each**2, vector.range",
         "a unit that counts in many groups moves one",
@@ -307,7 +307,7 @@ FAULTS = (
     ),
     Fault(
         "joint-cells-rescaled-but-not-their-extents",
-        "dpsql.planning.joint_vectors:_build_vector",
+        "dpsql.planning.layouts:_build_vector",
         "extents = tuple(m * extent for m, extent in zip(times, made.extents, strict=True))",
         "extents = tuple(made.extents)",
         "the l∞ norm is that of cells before they are multiplied",
@@ -315,7 +315,7 @@ FAULTS = (
     ),
     Fault(
         "joint-cell-left-out-of-the-norm",
-        "dpsql.planning.joint_vectors:_build_vector",
+        "dpsql.planning.layouts:_build_vector",
         "by_row = extents[:-1] if unit_extent else extents",
         "by_row = extents[:-1] if len(extents) > 1 else extents",
         "the last cell is measured for nothing",
@@ -323,7 +323,7 @@ FAULTS = (
     ),
     Fault(
         "total-about-its-middle-half-as-wide",
-        "dpsql.planning.joint_vectors:_JointBuilder._add_centered_total",
+        "dpsql.planning.layouts:_JointBuilder._add_centered_total",
         'self.add_component(f"x{index} about its middle", ((total, 2), (count, -ends)), lattice.width)',
         """
         self.add_component(
@@ -335,7 +335,7 @@ FAULTS = (
     ),
     Fault(
         "middle-taken-of-rows-without-a-value",
-        "dpsql.planning.joint_vectors:_JointBuilder._add_centered_total",
+        "dpsql.planning.layouts:_JointBuilder._add_centered_total",
         "(count, -ends)",
         "(ROWS, -ends)",
         "a NULL lies farther from the middle than any value",
@@ -343,7 +343,7 @@ FAULTS = (
     ),
     Fault(
         "every-cell-of-a-joint-block-selects",
-        "dpsql.engine.release.noisy_groups:_is_selected",
+        "dpsql.engine.release.noise:_is_selected",
         "sum(components[at] for at in chosen.components)",
         "sum(components)",
         "rows and totals count as units where a key is selected",
@@ -351,7 +351,7 @@ FAULTS = (
     ),
     Fault(
         "groups-of-a-unit-share-a-cube",
-        "dpsql.planning.sensitivity:_compute_joint_sensitivity",
+        "dpsql.planning.statistics:_compute_joint_sensitivity",
         "bound.rows",
         "max(1, bound.rows // bound.groups)",
         "what a unit adds in several groups is not added up",
@@ -455,7 +455,7 @@ FAULTS = (
     ),
     Fault(
         "few-values-of-a-branch",
-        "dpsql.analysis.distinct_values:bound_distinct_values",
+        "dpsql.analysis.domains:bound_distinct_values",
         "sum(count for count in each if count is not None)",
         "max((count for count in each if count is not None), default=0)",
         "one person has values of several branches",
@@ -463,7 +463,7 @@ FAULTS = (
     ),
     Fault(
         "few-values-without-reason",
-        "dpsql.analysis.distinct_values:bound_distinct_values",
+        "dpsql.analysis.domains:bound_distinct_values",
         "return min(found, default=None)",
         "return min(found, default=1)",
         "any expression is taken to have one value for a person",
@@ -479,7 +479,7 @@ FAULTS = (
     ),
     Fault(
         "squares-of-few-values",
-        "dpsql.planning.sensitivity:compute_sensitivity",
+        "dpsql.planning.statistics:compute_sensitivity",
         "full * most**2 + rest**2",
         "full * most + rest",
         "several values of one person in one group are charged as in several",
@@ -487,7 +487,7 @@ FAULTS = (
     ),
     Fault(
         "few-values-without-null",
-        "dpsql.analysis.distinct_values:bound_distinct_values",
+        "dpsql.analysis.domains:bound_distinct_values",
         "prod(count + 1 for count in read if count is not None)",
         "prod(count for count in read if count is not None)",
         "NULL is no value of a column that a function reads",

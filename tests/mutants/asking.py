@@ -23,7 +23,7 @@ FAULTS = (
     ),
     Fault(
         "cap-ignored-by-targets",
-        "dpsql.engine.accuracy_search:LossSearch.compute_epsilon_limit",
+        "dpsql.engine.accuracy_targets:LossSearch.compute_epsilon_limit",
         "self.cap is not None",
         "self.cap is None",
         "who asks for an accuracy gets what no query may lose",
@@ -31,7 +31,7 @@ FAULTS = (
     ),
     Fault(
         "target-of-the-first-value",
-        "dpsql.engine.accuracy_search:LossSearch._compute_largest_excess",
+        "dpsql.engine.accuracy_targets:LossSearch._compute_largest_excess",
         "max(Fraction(error) / allowed_error(value.place) for value, error in self._iterate_errors(values, epsilon))",
         "min(Fraction(error) / allowed_error(value.place) for value, error in self._iterate_errors(values, epsilon))",
         "only the most accurate value of an answer keeps to the error that was asked for",
@@ -39,7 +39,7 @@ FAULTS = (
     ),
     Fault(
         "factors-cost-nothing",
-        "dpsql.engine.accuracy_search:_NoisyOutput.predict_error",
+        "dpsql.engine.accuracy_targets:_NoisyOutput.predict_error",
         "return half * self.factor",
         "return half",
         "what multiplies a value multiplies its noise beyond the error that was asked for",
@@ -47,7 +47,7 @@ FAULTS = (
     ),
     Fault(
         "losses-below-the-found-one-untried",
-        "dpsql.engine.accuracy_search:_search_first_index",
+        "dpsql.engine.accuracy_targets:_search_first_index",
         "high - low > 1",
         "high - low > 2",
         "more is charged than the accuracy that was asked for takes",
@@ -55,7 +55,7 @@ FAULTS = (
     ),
     Fault(
         "released-values-beside-unseen",
-        "dpsql.engine.accuracy_search:_is_noisy",
+        "dpsql.engine.accuracy_targets:_is_noisy",
         "list_releases(part.outer)",
         "False",
         "a value from a subquery has an error that nobody asked about",
@@ -106,7 +106,7 @@ FAULTS = (
     ),
     Fault(
         "relative-steps-of-chosen-groups",
-        "dpsql.engine.accuracy_search:LossSearch._require_relative_target",
+        "dpsql.engine.accuracy_targets:LossSearch._require_relative_target",
         "analysis.domains is None or analysis.selects_keys",
         "False",
         "a first step that shows no groups counts as accurate",
@@ -172,7 +172,7 @@ FAULTS = (
     ),
     Fault(
         "geomean-of-what-may-be-zero",
-        "dpsql.sql.lower.aggregates.geomean:_lower_geomean_across",
+        "dpsql.sql.lower.aggregates.sums_and_means:_lower_geomean_across",
         "around.low is None or around.low <= 0",
         "around.low is None or around.low < 0",
         "a geometric mean is of values whose logarithms are not all numbers",
@@ -180,7 +180,7 @@ FAULTS = (
     ),
     Fault(
         "geomean-beyond-its-interval",
-        "dpsql.sql.lower.aggregates.geomean:_lower_geomean_across",
+        "dpsql.sql.lower.aggregates.sums_and_means:_lower_geomean_across",
         'scalars.build_call(node, "case", scalars.build_call(node, "lt", found, low), low, found)',
         "found",
         "the exponential of a rounded logarithm lies below the interval",
@@ -188,7 +188,7 @@ FAULTS = (
     ),
     Fault(
         "filtered-without-a-word-of-it",
-        "dpsql.sql.lower.aggregate_filter:rewrite_filtered_aggregate",
+        "dpsql.sql.lower.grouping:rewrite_filtered_aggregate",
         "entry is None or not entry.filters",
         "entry is None",
         "FILTER stands behind what does not take it",
@@ -196,7 +196,7 @@ FAULTS = (
     ),
     Fault(
         "rarest-for-most-frequent",
-        "dpsql.sql.lower.aggregates.mode:lower_mode",
+        "dpsql.sql.lower.aggregates.chosen_values:lower_mode",
         "TopK(1, descending=True)",
         "TopK(1, descending=False)",
         "MODE is the value that the fewest rows have",
@@ -204,7 +204,7 @@ FAULTS = (
     ),
     Fault(
         "mode-of-nothing-there",
-        "dpsql.sql.lower.aggregates.mode:lower_mode",
+        "dpsql.sql.lower.aggregates.chosen_values:lower_mode",
         "build_filter(over.input, [there])",
         "over.input",
         "MODE is NULL where most rows have no value",
@@ -212,7 +212,7 @@ FAULTS = (
     ),
     Fault(
         "mode-of-any-values",
-        "dpsql.sql.lower.aggregates.mode:lower_mode",
+        "dpsql.sql.lower.aggregates.chosen_values:lower_mode",
         "context.requirements.append(PublicGroupsRequirement(release, refuse))",
         "pass",
         "values that are not public are ordered by counts that nobody asked for",
@@ -274,7 +274,7 @@ FAULTS = (
     ),
     Fault(
         "shares-of-what-is-free",
-        "dpsql.engine.loss_split:split_loss",
+        "dpsql.engine.budgets:split_loss",
         "0 if analysis.is_free else max(1, len(release.aggregations))",
         "max(1, len(release.aggregations))",
         "public keys take a share of the loss, and spend nothing of it",
@@ -282,7 +282,7 @@ FAULTS = (
     ),
     Fault(
         "rows-of-nobody-counted",
-        "dpsql.sql.lower.public_left_joins:require_private_argument",
+        "dpsql.sql.lower.from_clause:require_private_argument",
         "name is not None and not _is_null_when_absent(expr, name)",
         "False",
         "aggregates of public rows without private ones are those of an INNER JOIN, unsaid",
@@ -290,7 +290,7 @@ FAULTS = (
     ),
     Fault(
         "rows-of-nobody-otherwise",
-        "dpsql.sql.lower.public_left_joins:_is_null_when_absent",
+        "dpsql.sql.lower.from_clause:_is_null_when_absent",
         """
         _is_null_when_absent(otherwise, name) and all(
             _is_untrue_when_absent(condition, name) or _is_null_when_absent(value, name) for condition, value in branches
@@ -302,7 +302,7 @@ FAULTS = (
     ),
     Fault(
         "rows-of-nobody-by-alternatives",
-        "dpsql.sql.lower.public_left_joins:_is_untrue_when_absent",
+        "dpsql.sql.lower.from_clause:_is_untrue_when_absent",
         "return all(_is_untrue_when_absent(part, name) for part in expr.arguments)",
         "return any(_is_untrue_when_absent(part, name) for part in expr.arguments)",
         "public rows without private ones that an alternative chooses are not counted",
@@ -310,7 +310,7 @@ FAULTS = (
     ),
     Fault(
         "groups-of-nobody-missing",
-        "dpsql.sql.lower.public_left_joins:with_all_public_rows",
+        "dpsql.sql.lower.from_clause:with_all_public_rows",
         "scope.context.requirements.append(PublicGroupsRequirement(release, refuse))",
         "pass",
         "groups that nobody has are left out, and nothing says so",
@@ -318,7 +318,7 @@ FAULTS = (
     ),
     Fault(
         "best-of-no-key",
-        "dpsql.sql.lower.aggregates.arg_max:find_best_group",
+        "dpsql.sql.lower.aggregates.chosen_values:find_best_group",
         """
         replace(
             release,
@@ -336,7 +336,7 @@ FAULTS = (
     ),
     Fault(
         "best-of-groups-left-out",
-        "dpsql.sql.lower.aggregates.arg_max:_find_read_release",
+        "dpsql.sql.lower.aggregates.chosen_values:_find_read_release",
         "len(found) != 1 or not is_unfiltered(asked)",
         "len(found) != 1",
         "a group that a condition leaves out is chosen",
@@ -344,7 +344,7 @@ FAULTS = (
     ),
     Fault(
         "best-beside-its-numbers",
-        "dpsql.sql.lower.aggregates.arg_max:_has_further_clauses",
+        "dpsql.sql.lower.aggregates.chosen_values:_has_further_clauses",
         "other or any((outer.having, outer.qualify, outer.order, outer.limit is not None, outer.offset))",
         "any((outer.having, outer.qualify, outer.order, outer.limit is not None, outer.offset))",
         "a group is chosen at a price of its own beside the numbers that say which it is",

@@ -108,7 +108,7 @@ FAULTS = (
     ),
     Fault(
         "marks-of-everybody",
-        "dpsql.sql.lower.exists_columns:_lower_shared_count",
+        "dpsql.sql.lower.correlated_subqueries:_lower_shared_count",
         "isinstance(value.outer.source, Release)",
         "value.outer is None",
         "EXISTS under OR releases a count of all people, and decides on a row by it",
@@ -132,7 +132,7 @@ FAULTS = (
     ),
     Fault(
         "unknown-marks-are-false",
-        "dpsql.sql.lower.exists_columns:_allows_null_as_false",
+        "dpsql.sql.lower.correlated_subqueries:_allows_null_as_false",
         "return isinstance(above, exp.Where)",
         "return True",
         "NOT IN is true where a NULL is compared",
@@ -140,7 +140,7 @@ FAULTS = (
     ),
     Fault(
         "values-of-marks-are-never-null",
-        "dpsql.sql.lower.exists_columns:_lower_membership",
+        "dpsql.sql.lower.correlated_subqueries:_lower_membership",
         "not is_never_null(outputs[0], relation)",
         "not items",
         "NOT IN is true beside a NULL of the subquery",
@@ -164,7 +164,7 @@ FAULTS = (
     ),
     Fault(
         "first-of-many-public-rows",
-        "dpsql.sql.lower.scalar_subqueries:_look_up_single_row",
+        "dpsql.sql.lower.scope:_look_up_single_row",
         "len(context.facts.read_rows(nodes.OuterQuery(source, outputs, limit=2))) > 1",
         "len(context.facts.read_rows(nodes.OuterQuery(source, outputs, limit=2))) > 2",
         "a scalar subquery of many rows has the value of any of them",

@@ -13,7 +13,7 @@ _REFUSED = "tests/planning/test_clamping.py::test_verification_refuses_what_is_s
 FAULTS = (
     Fault(
         "rung-off-by-one",
-        "dpsql.sql.compile.clamp_histograms:_emit_interval_search",
+        "dpsql.sql.compile.contribution_bounds:_emit_interval_search",
         """
         f"CASE WHEN {amount} <= {low[-1]} THEN {_emit_interval_search(amount, low, first)} "
         f"ELSE {_emit_interval_search(amount, high, first + half + 1)} END"
@@ -27,7 +27,7 @@ FAULTS = (
     ),
     Fault(
         "one-side-of-a-total-alone",
-        "dpsql.sql.compile.clamp_histograms:_emit_contribution",
+        "dpsql.sql.compile.contribution_bounds:_emit_contribution",
         """
         f"{'-' * (sign < 0)}t{measure}"
         """,
@@ -39,7 +39,7 @@ FAULTS = (
     ),
     Fault(
         "totals-of-the-other-sign",
-        "dpsql.sql.compile.clamp_histograms:_has_other_side",
+        "dpsql.sql.compile.contribution_bounds:_has_other_side",
         "measure.lattice.low < 0 if sign > 0 else measure.lattice.high > 0",
         "False",
         "what a unit contributes to one side is less than nothing, and its square is more",
@@ -151,7 +151,7 @@ FAULTS = (
     ),
     Fault(
         "noise-at-the-chosen-point-not-verified",
-        "dpsql.engine.release.noisy_groups:_draw_noisy_groups",
+        "dpsql.engine.release.noise:_draw_noisy_groups",
         """plan = source.select_clamps(plan, unchosen, entropy)
 verify_plan(plan)""",
         "plan = source.select_clamps(plan, unchosen, entropy)",
@@ -244,7 +244,7 @@ verify_plan(plan)""",
     ),
     Fault(
         "pairs-told-for-units",
-        "dpsql.sql.compile.clamp_histograms:build_clamp_summands",
+        "dpsql.sql.compile.contribution_bounds:build_clamp_summands",
         '(name_total_column(target.clamp, target.side), _build_indicator("g", (1,)))',
         "(name_total_column(target.clamp, target.side), ONE)",
         "a unit moves the penalties once for each of its groups",
@@ -252,7 +252,7 @@ verify_plan(plan)""",
     ),
     Fault(
         "parts-rounded-up",
-        "dpsql.sql.compile.clamp_histograms:build_clamp_summands",
+        "dpsql.sql.compile.contribution_bounds:build_clamp_summands",
         """
         get_dialect().integers.emit_integer_quotient(f"{get_dialect().integers.to_wide_int(amount)} * {clamp.subdivisions}", f"GREATEST({compared}, 1)")
         """,
@@ -264,7 +264,7 @@ verify_plan(plan)""",
     ),
     Fault(
         "rows-and-values-by-their-own-measure",
-        "dpsql.sql.compile.clamp_histograms:_emit_total_term",
+        "dpsql.sql.compile.contribution_bounds:_emit_total_term",
         "clamp.measures[0]",
         "clamp.measures[-1]",
         "rows without a value are parts of the rows that have one",
@@ -296,7 +296,7 @@ verify_plan(plan)""",
     ),
     Fault(
         "squares-not-squared",
-        "dpsql.sql.compile.clamp_histograms:_emit_total_term",
+        "dpsql.sql.compile.contribution_bounds:_emit_total_term",
         """
         f"({held}) * ({held})"
         """,
@@ -316,7 +316,7 @@ verify_plan(plan)""",
     ),
     Fault(
         "parts-of-norms-rounded-up",
-        "dpsql.sql.compile.clamp_histograms:_emit_norm_share",
+        "dpsql.sql.compile.contribution_bounds:_emit_norm_share",
         """
         f"FLOOR({part} * {emit_constant(float(clamp.subdivisions))})"
         """,
@@ -328,7 +328,7 @@ verify_plan(plan)""",
     ),
     Fault(
         "norms-not-rounded-up",
-        "dpsql.sql.compile.clamp_histograms:_emit_norm_share",
+        "dpsql.sql.compile.contribution_bounds:_emit_norm_share",
         """
         f"SQRT({get_dialect().integers.to_double(f'GREATEST({squares}, 1)')}) * {emit_constant(2.0**clamp.norm_shift * (1 + 2.0**-50))}"
         """,
@@ -371,7 +371,7 @@ verify_plan(plan)""",
     ),
     Fault(
         "all-carriers-are-alike",
-        "dpsql.planning.estimation_layouts:_compute_carrier_key",
+        "dpsql.planning.layouts:_compute_carrier_key",
         """
         return (
             functions,
@@ -540,7 +540,7 @@ verify_plan(plan)""",
     ),
     Fault(
         "sums-over-units-of-64-bits",
-        "dpsql.sql.compile.clamp_histograms:Summand.sum",
+        "dpsql.sql.compile.contribution_bounds:Summand.sum",
         "get_dialect().integers.emit_exact_sum(self.text, self.max_magnitude)",
         'f"SUM({self.text})"',
         "a sum over many units ends a query in Spark",
@@ -632,7 +632,7 @@ verify_plan(plan)""",
     ),
     Fault(
         "groups-of-another-key",
-        "dpsql.engine.release.noisy_groups:StagedSource.read_groups",
+        "dpsql.engine.release.noise:StagedSource.read_groups",
         'raise InternalError("two statements disagree about the groups", code="release")',
         "pass",
         "sums of other groups than the selected ones are taken for theirs",
@@ -656,7 +656,7 @@ verify_plan(plan)""",
     ),
     Fault(
         "variances-of-totals-apart",
-        "dpsql.planning.estimation_layouts:_iterate_separated_measures",
+        "dpsql.planning.layouts:_iterate_separated_measures",
         "index not in subtracted",
         "True",
         "a deviation is computed of totals and counts that two clamps have cut: four times the error",

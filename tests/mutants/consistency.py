@@ -117,7 +117,7 @@ FAULTS = (
     ),
     Fault(
         "read-before-it-agrees",
-        "dpsql.plan.dependencies:list_final_releases",
+        "dpsql.plan.steps:list_final_releases",
         "found[last + 1 :]",
         "found",
         "a query has read one value, and the answer shows another",
@@ -149,7 +149,7 @@ FAULTS = (
     ),
     Fault(
         "kept-as-it-agrees",
-        "dpsql.engine.stored_answers:ReleaseStore.store_releases",
+        "dpsql.engine.replay.release_store:ReleaseStore.store_releases",
         "new, values = [], released.known_values",
         """
         from dpsql.engine.postprocess.consistency import make_consistent

@@ -28,7 +28,7 @@ FAULTS = (
     ),
     Fault(
         "scores-not-clamped",
-        "dpsql.sql.compile.top_k_scores:emit_scores",
+        "dpsql.sql.compile.statement:emit_scores",
         'share = f"LEAST(GREATEST({_emit_unit_score(analysis, moment)}, {top_k.low}), {top_k.high})"',
         "share = _emit_unit_score(analysis, moment)",
         "a unit with many rows decides which group is best",
@@ -121,7 +121,7 @@ FAULTS = (
     ),
     Fault(
         "cube-roots-estimated",
-        "dpsql.plan.functions.powers",
+        "dpsql.plan.functions.numeric",
         '_define_function("CBRT", make_increasing_rule(math.cbrt), ("CBRT(8)", "2.0"), of="TRY({0})")',
         '_define_function("CBRT", make_increasing_rule(math.cbrt), ("CBRT(8)", "2.0"))',
         "the engine fails where the least and the largest of private values are close",
@@ -237,7 +237,7 @@ FAULTS = (
     ),
     Fault(
         "beyond-the-last-point-is-up-to-it",
-        "dpsql.sql.compile.clamp_histograms:emit_interval_counts",
+        "dpsql.sql.compile.contribution_bounds:emit_interval_counts",
         "len(clamp.thresholds) - 1",
         "places[-1]",
         "units beyond the last point are not in the last interval where two points are equal",
@@ -317,7 +317,7 @@ FAULTS = (
     ),
     Fault(
         "sum-of-a-unit-not-clamped",
-        "dpsql.sql.compile.unit_sums:UnitSums._build_total",
+        "dpsql.sql.compile.lattice:UnitSums._build_total",
         'f"LEAST(GREATEST({total}, {wide} * ({low})), {wide} * ({high}))"',
         "total",
         "rows that do not count are added up all the same",
@@ -325,7 +325,7 @@ FAULTS = (
     ),
     Fault(
         "points-put-on-the-lattice-twice",
-        "dpsql.sql.compile.unit_sums:emit_measure_total",
+        "dpsql.sql.compile.lattice:emit_measure_total",
         "find_point_column(measure) is None",
         "True",
         "what a unit adds to a sum or a score is a multiple of what was derived",
@@ -373,7 +373,7 @@ FAULTS = (
     ),
     Fault(
         "unit-without-values-adds-the-least",
-        "dpsql.sql.compile.unit_sums:UnitSums._build_total",
+        "dpsql.sql.compile.lattice:UnitSums._build_total",
         'f"COALESCE(t{index}, 0)"',
         'f"t{index}"',
         "a unit without a value counts as many times the least one as it has rows",
@@ -381,7 +381,7 @@ FAULTS = (
     ),
     Fault(
         "rows-without-values-add-the-least",
-        "dpsql.sql.compile.unit_sums:UnitSums._build_total",
+        "dpsql.sql.compile.lattice:UnitSums._build_total",
         "least, most = min(low, 0), max(high, 0)",
         "least, most = low, high",
         "a row without a value counts as the value that is nearest to 0",
@@ -389,7 +389,7 @@ FAULTS = (
     ),
     Fault(
         "count-of-a-unit-not-capped",
-        "dpsql.sql.compile.unit_sums:UnitSums._build_count",
+        "dpsql.sql.compile.lattice:UnitSums._build_count",
         'f"LEAST(c{index}, m)"',
         'f"c{index}"',
         "COUNT(x) counts rows that do not count",
@@ -438,7 +438,7 @@ FAULTS = (
     ),
     Fault(
         "rows-counted-as-units",
-        "dpsql.sql.compile.unit_sums:UnitSums.pair_summands",
+        "dpsql.sql.compile.lattice:UnitSums.pair_summands",
         '{"units": ONE, "n": Summand("m", self.analysis.bound.rows), **limited}',
         '{"units": Summand("m", 1), "n": Summand("m", self.analysis.bound.rows), **limited}',
         "a unit is as many as it has rows",
@@ -472,7 +472,7 @@ FAULTS = (
     ),
     Fault(
         "released-keys-enter-within-their-interval",
-        "dpsql.engine.subquery_values:to_constants",
+        "dpsql.engine.lookups:to_constants",
         "ANYWHERE if exact else derive_interval(column).narrow_to(around)",
         "derive_interval(column).narrow_to(around)",
         "two group keys beyond an interval become one, so that one private row is joined to two groups",

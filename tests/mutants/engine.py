@@ -58,7 +58,7 @@ FAULTS = (
     ),
     Fault(
         "spilling-engine-left-open",
-        "dpsql.backends.duckdb.connect:lock_down",
+        "dpsql.backends.duckdb.connection:lock_down",
         """
         for setting in _CLOSE:
             connection.execute(setting)
@@ -69,7 +69,7 @@ FAULTS = (
     ),
     Fault(
         "other-files-left-open",
-        "dpsql.backends.duckdb.connect:lock_down",
+        "dpsql.backends.duckdb.connection:lock_down",
         "not closed and connection.execute(_IS_CLOSED).fetchall() != [(True,)]",
         "spills",
         "an engine that reads files reads any other",
@@ -77,7 +77,7 @@ FAULTS = (
     ),
     Fault(
         "changed-files-are-read",
-        "dpsql.backends.duckdb.connect:DataSources.refuse_changed_files",
+        "dpsql.backends.duckdb.connection:DataSources.refuse_changed_files",
         "table.has_changed",
         "False",
         "a file that was replaced is read as it never was looked at",
@@ -101,7 +101,7 @@ FAULTS = (
     ),
     Fault(
         "progress-printed",
-        "dpsql.backends.duckdb.connect",
+        "dpsql.backends.duckdb.connection",
         """
         (
             "SET disabled_filesystems = 'LocalFileSystem'",
@@ -173,7 +173,7 @@ FAULTS = (
     ),
     Fault(
         "every-release-at-the-full-price",
-        "dpsql.engine.loss_split:split_loss",
+        "dpsql.engine.budgets:split_loss",
         "_compute_weight_share(weight, totals[table])",
         "Fraction(1)",
         "a statement with two releases loses twice what was asked for",
@@ -181,7 +181,7 @@ FAULTS = (
     ),
     Fault(
         "delta-all-at-once",
-        "dpsql.engine.loss_split:_compute_delta_share",
+        "dpsql.engine.budgets:_compute_delta_share",
         "min(loss / account.limit.loss_fraction, Fraction(1))",
         "1",
         "the first query takes all of the delta",
@@ -189,7 +189,7 @@ FAULTS = (
     ),
     Fault(
         "free-answers-read",
-        "dpsql.engine.exact_release:open_exact_release",
+        "dpsql.engine.release.exact_release:open_exact_release",
         "rows = backend.run_statement(statement.sql) if charged else Exact([])",
         "rows = backend.run_statement(statement.sql)",
         "what is not charged reads private rows, and may fail on one",
@@ -216,7 +216,7 @@ FAULTS = (
     ),
     Fault(
         "cause-of-a-failure-shown",
-        "dpsql.engine.exact_release:run_without_frames",
+        "dpsql.engine.release.exact_release:run_without_frames",
         "raise failure",
         "return draw()",
         "an error's frames hold exact values",
@@ -224,7 +224,7 @@ FAULTS = (
     ),
     Fault(
         "one-draw-for-all-cells-of-a-group",
-        "dpsql.engine.release.noisy_groups:_draw_noisy_components",
+        "dpsql.engine.release.noise:_draw_noisy_components",
         "draws[at::width]",
         "draws[::width]",
         "differences of cells are exact",
@@ -232,7 +232,7 @@ FAULTS = (
     ),
     Fault(
         "one-draw-for-all-groups",
-        "dpsql.engine.release.noisy_groups:draw_noise",
+        "dpsql.engine.release.noise:draw_noise",
         "measurement.mechanism.draw(groups * len(measurement.vector.components), entropy)",
         "measurement.mechanism.draw(len(measurement.vector.components), entropy) * groups",
         "differences of groups are exact",
@@ -240,7 +240,7 @@ FAULTS = (
     ),
     Fault(
         "noise-of-another-block",
-        "dpsql.engine.release.noisy_groups:_draw_noisy_groups",
+        "dpsql.engine.release.noise:_draw_noisy_groups",
         "_draw_noisy_components(plan.vectors[index], groups, entropy)",
         '_draw_noisy_components(__import__("dataclasses").replace(plan.vectors[index], mechanism=plan.vectors[0].mechanism), groups, entropy)',
         "all blocks have the noise of the first",
@@ -248,7 +248,7 @@ FAULTS = (
     ),
     Fault(
         "empty-groups-not-noised",
-        "dpsql.engine.release.noisy_groups:_draw_noisy_components",
+        "dpsql.engine.release.noise:_draw_noisy_components",
         """
         [
             value + draw
@@ -274,7 +274,7 @@ FAULTS = (
     ),
     Fault(
         "keys-chosen-by-exact-counts",
-        "dpsql.engine.release.noisy_groups:_is_selected",
+        "dpsql.engine.release.noise:_is_selected",
         "found >= chosen.threshold",
         "units * chosen.scale >= chosen.threshold",
         "one unit decides whether a key is shown",
@@ -282,7 +282,7 @@ FAULTS = (
     ),
     Fault(
         "threshold-not-applied",
-        "dpsql.engine.release.noisy_groups:_draw_selected_groups",
+        "dpsql.engine.release.noise:_draw_selected_groups",
         "_is_selected(decided, units, count)",
         "True",
         "every key is shown",
@@ -290,7 +290,7 @@ FAULTS = (
     ),
     Fault(
         "least-frequency-left-to-the-engine",
-        "dpsql.engine.release.noisy_groups:_is_selected",
+        "dpsql.engine.release.noise:_is_selected",
         "units >= chosen.min_frequency and found >= chosen.threshold",
         "found >= chosen.threshold",
         "the release trusts the statement with the least frequency",
@@ -417,7 +417,7 @@ FAULTS = (
     ),
     Fault(
         "frames-not-locked",
-        "dpsql.backends.duckdb.connect:_open_frames",
+        "dpsql.backends.duckdb.connection:_open_frames",
         "duckdb.connect(config=config)",
         'duckdb.connect(config={"explain_output": config["explain_output"]})',
         "an engine that holds frames is open",
@@ -441,7 +441,7 @@ FAULTS = (
     ),
     Fault(
         "database-opened-to-write",
-        "dpsql.backends.duckdb.connect:_open_database_file",
+        "dpsql.backends.duckdb.connection:_open_database_file",
         "duckdb.connect(path, read_only=True, config=config)",
         "duckdb.connect(path, config=config)",
         "the owner's file can be changed",
@@ -522,7 +522,7 @@ FAULTS = (
     ),
     Fault(
         "publish-with-new-noise",
-        "dpsql.interfaces.publish.publication:Publication.build_query_options",
+        "dpsql.interfaces.publish:Publication.build_query_options",
         '{"epsilon": loss, "delta": table.delta, "max_groups": table.max_groups, "dialect": self.dialect, "replay": True}',
         '{"epsilon": loss, "delta": table.delta, "max_groups": table.max_groups, "dialect": self.dialect, "replay": False}',
         "a release that goes on after an interruption is charged twice",

@@ -32,7 +32,7 @@ FAULTS = (
     ),
     Fault(
         "postgres-sums-wrap",
-        "dpsql.backends.postgres.let_bindings:emit_bigint_or_null",
+        "dpsql.backends.postgres.values:emit_bigint_or_null",
         'f"CASE WHEN a BETWEEN {MIN_INT64} AND {MAX_INT64} THEN CAST(a AS BIGINT) END"',
         '"CAST(a AS BIGINT)"',
         "a whole number beyond 64 bits ends a query in PostgreSQL",
@@ -54,7 +54,7 @@ FAULTS = (
     ),
     Fault(
         "postgres-numeric-is-cast-plainly",
-        "dpsql.backends.postgres.columns:PostgresColumns.emit_widened_column",
+        "dpsql.backends.postgres.dialect:PostgresColumns.emit_widened_column",
         'f"CASE WHEN {raw} BETWEEN -{2**63} AND {2**63 - 1} THEN CAST({raw} AS BIGINT) END"',
         'f"CAST({raw} AS BIGINT)"',
         "a NUMERIC beyond 64 bits ends a query",
@@ -70,7 +70,7 @@ FAULTS = (
     ),
     Fault(
         "postgres-texts-keep-their-collation",
-        "dpsql.backends.postgres.columns:PostgresColumns.emit_widened_column",
+        "dpsql.backends.postgres.dialect:PostgresColumns.emit_widened_column",
         """f'(CASE WHEN OCTET_LENGTH({text}) <= {MOST_STORED} THEN {text} END COLLATE "C")'""",
         """f'(CASE WHEN OCTET_LENGTH({text}) <= {MOST_STORED} THEN {text} END)'""",
         "the collation of a column decides which texts are equal",
@@ -269,7 +269,7 @@ FAULTS = (
     ),
     Fault(
         "spark-texts-are-not-looked-at",
-        "dpsql.backends.spark.columns:emit_text",
+        "dpsql.backends.spark.dialect:emit_text",
         'f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_STORED} THEN TRY_VALIDATE_UTF8({raw}) END"',
         'f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_STORED} THEN {raw} END"',
         "a text that is not UTF-8 ends a query when its group is read",
@@ -285,7 +285,7 @@ FAULTS = (
     ),
     Fault(
         "spark-texts-keep-their-collation",
-        "dpsql.backends.spark.columns:_emit_binary_collation",
+        "dpsql.backends.spark.dialect:_emit_binary_collation",
         'f"({stored} COLLATE UTF8_BINARY)"',
         'f"({stored})"',
         "the collation of a column decides which texts are equal",
@@ -293,7 +293,7 @@ FAULTS = (
     ),
     Fault(
         "spark-holds-nothing",
-        "dpsql.sql.compile.dialect:emit_shared_cte",
+        "dpsql.sql.compile.scalars:emit_shared_cte",
         "held is None or not get_dialect().capabilities.materializes_ctes",
         "True",
         "contributions are computed once for each of their readers, over files that may have changed",
@@ -453,7 +453,7 @@ FAULTS = (
     ),
     Fault(
         "spark-has-its-own-letters",
-        "dpsql.backends.spark.patterns:translate_letters",
+        "dpsql.backends.spark.values:translate_letters",
         'f"TRANSLATE({text}, {before}, {after})"',
         'f"{function.upper()}({text})"',
         "LOWER and UPPER change letters as Java does, several at once and by what stands beside them",
@@ -469,7 +469,7 @@ FAULTS = (
     ),
     Fault(
         "spark-escapes-what-it-cannot",
-        "dpsql.backends.spark.patterns:_has_valid_escapes",
+        "dpsql.backends.spark.values:_has_valid_escapes",
         'escape not in re.sub(escaped, "", str(pattern.value))',
         "True",
         "a pattern that escapes a letter ends a query in Spark",

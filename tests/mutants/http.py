@@ -7,7 +7,7 @@ from .fault import Fault
 FAULTS = (
     Fault(
         "receipts-of-others",
-        "dpsql.interfaces.server.http.resources:get_receipt",
+        "dpsql.interfaces.server.http.handlers:get_receipt",
         "any((each.analyst != analyst for each in found))",
         "False",
         "an analyst reads what others have asked, entry by entry",
@@ -15,7 +15,7 @@ FAULTS = (
     ),
     Fault(
         "history-of-all",
-        "dpsql.interfaces.server.http.resources:list_history.read_entries",
+        "dpsql.interfaces.server.http.handlers:list_history.read_entries",
         "history.list_last_entries(most, analyst=analyst, kind='charge')",
         "history.list_last_entries(most, kind='charge')",
         "the own history shows the queries of all",
@@ -23,7 +23,7 @@ FAULTS = (
     ),
     Fault(
         "kept-answers-of-others",
-        "dpsql.interfaces.server.http.answers:AnswerCache.get_intervals",
+        "dpsql.interfaces.server.http.calls:AnswerCache.get_intervals",
         "self._entries.get(user, OrderedDict()).get(number)",
         "next((own[number] for own in self._entries.values() if number in own), None)",
         "who learns the id of an answer gets intervals of another's tables",
@@ -63,7 +63,7 @@ FAULTS = (
     ),
     Fault(
         "forms-are-requests",
-        "dpsql.interfaces.server.http.requests:read_body",
+        "dpsql.interfaces.server.http.messages:read_body",
         "kind != 'application/json'",
         "False",
         "a page of another site posts a form to the server, which no preflight of the browser stops",
@@ -79,7 +79,7 @@ FAULTS = (
     ),
     Fault(
         "bodies-without-end",
-        "dpsql.interfaces.server.http.requests:_read_bytes",
+        "dpsql.interfaces.server.http.messages:_read_bytes",
         "length > MOST_BYTES",
         "False",
         "one request fills the memory",
@@ -87,7 +87,7 @@ FAULTS = (
     ),
     Fault(
         "requests-without-end",
-        "dpsql.interfaces.server.http.door:HttpProtocol._limit_request_time",
+        "dpsql.interfaces.server.http.listener:HttpProtocol._limit_request_time",
         "waiting and self._request_timer is None",
         "False",
         "connections that never finish a request keep all others out",
@@ -95,7 +95,7 @@ FAULTS = (
     ),
     Fault(
         "connections-for-one-address",
-        "dpsql.interfaces.server.http.door:HttpServer.has_room_for",
+        "dpsql.interfaces.server.http.listener:HttpServer.has_room_for",
         "own < self.service.limits.connections - len(self.clients)",
         "len(self.clients) < self.service.limits.connections",
         "one address takes all connections",
@@ -103,7 +103,7 @@ FAULTS = (
     ),
     Fault(
         "readers-without-end",
-        "dpsql.interfaces.server.http.door:HttpProtocol.pause_writing",
+        "dpsql.interfaces.server.http.listener:HttpProtocol.pause_writing",
         "self._write_timer = self.loop.call_later(self._connection.server.service.limits.write_seconds, self._abort_transport)",
         "self._write_timer = None",
         "clients that do not read hold connections and what is written to them for ever",
@@ -111,7 +111,7 @@ FAULTS = (
     ),
     Fault(
         "http-open-to-the-network",
-        "dpsql.interfaces.server.http.door:HttpServer.start",
+        "dpsql.interfaces.server.http.listener:HttpServer.start",
         "require_encryption(host, tls=self.tls is not None, in_the_clear=in_the_clear)",
         "pass",
         "tokens cross a network unencrypted, and nobody said that they may",
@@ -119,7 +119,7 @@ FAULTS = (
     ),
     Fault(
         "charge-not-told",
-        "dpsql.engine.stop_requests:run_and_record",
+        "dpsql.engine.engine:run_and_record",
         "record is not None",
         "False",
         "a client is told that a query which failed was not charged",
@@ -127,7 +127,7 @@ FAULTS = (
     ),
     Fault(
         "new-noise-twice",
-        "dpsql.api.remote.transport:Transport._fetch_answer",
+        "dpsql.api.remote:Transport._fetch_answer",
         "not repeatable",
         "False",
         "a query for new noise whose connection is lost is sent again, and charged again",
@@ -135,7 +135,7 @@ FAULTS = (
     ),
     Fault(
         "token-in-the-clear",
-        "dpsql.api.remote.address:Address.parse",
+        "dpsql.api.opening:Address.parse",
         "not encrypted and (not _is_local(host))",
         "not encrypted and _is_local(host)",
         "a token goes to another machine unencrypted",
@@ -151,7 +151,7 @@ FAULTS = (
     ),
     Fault(
         "one-network-takes-all-checks",
-        "dpsql.interfaces.server.logins:PasswordCheckLimiter.allow_check",
+        "dpsql.interfaces.server.limits:PasswordCheckLimiter.allow_check",
         "self._all.tokens < 1",
         "False",
         "passwords from many networks keep one core of the server busy",
@@ -191,7 +191,7 @@ FAULTS = (
     ),
     Fault(
         "analysts-reload",
-        "dpsql.interfaces.server.http.resources:reload_policy",
+        "dpsql.interfaces.server.http.handlers:reload_policy",
         "not user.role.is_owner",
         "False",
         "any user makes the server open its data again and again",

@@ -14,7 +14,7 @@ _FORGED = "tests/attacks/test_a17_amendments.py"
 FAULTS = (
     Fault(
         "mistyped-ledgers-begin",
-        "dpsql.interfaces.cli.known_ledgers:is_new_ledger",
+        "dpsql.interfaces.cli.connections:is_new_ledger",
         "met is not None and not wanted",
         "met is None and wanted is None",
         "a slip in the ledger's path is a second budget for the same data",
@@ -30,7 +30,7 @@ FAULTS = (
     ),
     Fault(
         "amended-below-what-is-spent",
-        "dpsql.ledger.amendments:require_amendable",
+        "dpsql.ledger.chain:require_amendable",
         "not spent.is_within(after.limit)",
         "after.limit is None",
         "a budget says less than what was answered has cost",
@@ -38,7 +38,7 @@ FAULTS = (
     ),
     Fault(
         "amended-to-another-measure",
-        "dpsql.ledger.amendments:require_amendable",
+        "dpsql.ledger.chain:require_amendable",
         "(before.budget.accountant, before.budget.renewal) != (after.budget.accountant, after.budget.renewal)",
         "before is None",
         "what was spent in one measure is held against a limit in another",
@@ -62,7 +62,7 @@ FAULTS = (
     ),
     Fault(
         "past-budgets-not-verified",
-        "dpsql.ledger.amendments:BudgetHistory.find_budget_digest",
+        "dpsql.ledger.chain:BudgetHistory.find_budget_digest",
         "number < amendment",
         "number > amendment",
         "entries are held against another budget than that of their time",
@@ -78,7 +78,7 @@ FAULTS = (
     ),
     Fault(
         "interrupts-reach-the-ledger",
-        "dpsql.ledger.group_commit:run_uninterrupted",
+        "dpsql.ledger.workers:run_uninterrupted",
         "is_worker()",
         "True",
         "an interrupt amid a charge leaves the write lock held, for every process",
@@ -134,7 +134,7 @@ FAULTS = (
     ),
     Fault(
         "each-spelling-has-a-budget",
-        "dpsql.ledger.stored_budget:require_one_spelling",
+        "dpsql.ledger.accounts:require_one_spelling",
         "(other := spelled[_normalize_key(key)]) != key",
         "(other := spelled[_normalize_key(key)]) is None",
         "a table or an analyst in other letters has a budget besides",
@@ -182,7 +182,7 @@ FAULTS = (
     ),
     Fault(
         "cells-that-touch-a-box-at-an-end-count-for-nothing",
-        "dpsql.privacy.accounting.partitions.ranges:has_overlap",
+        "dpsql.privacy.accounting.partitions.grid:has_overlap",
         "b < c",
         "b <= c",
         "what was spent on the last number of a range is left out of what is left of a box that begins there",
@@ -190,7 +190,7 @@ FAULTS = (
     ),
     Fault(
         "the-end-of-a-box-is-not-charged",
-        "dpsql.privacy.accounting.partitions.ranges:_split_one",
+        "dpsql.privacy.accounting.partitions.grid:_split_one",
         "first > high",
         "first >= high",
         "of a charge that begins where a class ends, that number is charged nothing",
@@ -214,7 +214,7 @@ FAULTS = (
     ),
     Fault(
         "charged-again-after-the-commit",
-        "dpsql.ledger.group_commit:GroupCommit._serve_charge",
+        "dpsql.ledger.workers:GroupCommit._serve_charge",
         "other is not mine and not other.done",
         "other is not mine",
         "those who were committed with one that failed after it are charged twice",
@@ -222,7 +222,7 @@ FAULTS = (
     ),
     Fault(
         "limit-of-either-kind-suffices",
-        "dpsql.privacy.accounting.charge:Charge.is_within",
+        "dpsql.privacy.accounting.events:Charge.is_within",
         "return self.loss <= limit.loss and self.delta <= limit.delta",
         "return self.loss <= limit.loss or self.delta <= limit.delta",
         "a loss is admitted because delta is left",
@@ -230,7 +230,7 @@ FAULTS = (
     ),
     Fault(
         "limit-compared-the-wrong-way",
-        "dpsql.privacy.accounting.charge:Charge.is_within",
+        "dpsql.privacy.accounting.events:Charge.is_within",
         "return self.loss <= limit.loss and self.delta <= limit.delta",
         "return limit.loss < self.loss and limit.delta <= self.delta",
         "what passes the limit is admitted, and nothing else",
@@ -238,7 +238,7 @@ FAULTS = (
     ),
     Fault(
         "costs-rounded-down",
-        "dpsql.privacy.accounting.charge:to_units_up",
+        "dpsql.privacy.accounting.events:to_units_up",
         "return -(-value.numerator * Charge.UNIT // value.denominator)",
         "return value.numerator * Charge.UNIT // value.denominator",
         "many small releases are free",
@@ -310,7 +310,7 @@ FAULTS = (
     ),
     Fault(
         "spent-forgotten",
-        "dpsql.ledger.entry_kinds:_apply_charge",
+        "dpsql.ledger.balance:_apply_charge",
         "return replace(before, parts=before.parts.with_charge(step.box, step.charge))",
         "return replace(before, parts=PartitionCharges().with_charge(step.box, step.charge))",
         "each charge is the first",
@@ -350,7 +350,7 @@ FAULTS = (
     ),
     Fault(
         "changed-budget-passes",
-        "dpsql.ledger.stored_budget:with_stored_limit",
+        "dpsql.ledger.accounts:with_stored_limit",
         "stored != account.budget",
         "stored is None",
         "a policy gives a spent table a new budget",
@@ -486,7 +486,7 @@ FAULTS = (
     ),
     Fault(
         "told-before-the-commit",
-        "dpsql.ledger.group_commit:GroupCommit._serve_charge",
+        "dpsql.ledger.workers:GroupCommit._serve_charge",
         "commit(group)",
         "threading.Thread(target=commit, args=(group,)).start()",
         "an answer is seen whose charge waits for its commit yet",
@@ -518,7 +518,7 @@ FAULTS = (
     ),
     Fault(
         "queries-as-markup",
-        "dpsql.interfaces.report.page:_render_table",
+        "dpsql.interfaces.report:_render_table",
         "escape(escape_unprintable(cell))",
         "escape_unprintable(cell)",
         "what an analyst writes into a query is markup in the owner's report",

@@ -73,7 +73,7 @@ FAULTS = (
     ),
     Fault(
         "wishart-of-one-direction",
-        "dpsql.privacy.mechanisms.library.wishart:WishartProfile.delta",
+        "dpsql.privacy.mechanisms.library.second_moments:WishartProfile.delta",
         "here, there = float(gammainc(half, first / 2)), float(gammainc(half, (first - s) / 2))",
         "here, there = 0.0, 0.0",
         "outcomes that are more likely without the row count for nothing",

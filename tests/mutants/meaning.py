@@ -268,7 +268,7 @@ FAULTS = (
     ),
     Fault(
         "absence-taken-for-all-rows",
-        "dpsql.sql.lower.public_left_joins:_check_absence",
+        "dpsql.sql.lower.from_clause:_check_absence",
         "all(_is_untrue_when_absent(part, name) for part in asked)",
         "True",
         "a condition that is true of public rows without a private one gives all public rows",
@@ -412,7 +412,7 @@ FAULTS = (
     ),
     Fault(
         "values-of-one-of-many-rows",
-        "dpsql.sql.lower.key_dependent_columns:KeyDependentColumns._look_up_source",
+        "dpsql.sql.lower.release_builder:KeyDependentColumns._look_up_source",
         "facts.look_up_multiplicity(Join(source, source, JoinKind.INNER, theirs)) > 1",
         "facts.look_up_multiplicity(Join(source, source, JoinKind.INNER, theirs)) > 2",
         "of two public rows with one key, one is shown for the rows of both",
@@ -420,7 +420,7 @@ FAULTS = (
     ),
     Fault(
         "values-of-rows-with-null-keys",
-        "dpsql.sql.lower.key_dependent_columns:KeyDependentColumns._look_up_source",
+        "dpsql.sql.lower.release_builder:KeyDependentColumns._look_up_source",
         "_get_qualified_name(column) not in joined and self._has_null(source, column)",
         "False",
         "rows with NULL for a key are taken for rows without a partner",
@@ -428,7 +428,7 @@ FAULTS = (
     ),
     Fault(
         "values-of-rows-that-are-not-joined",
-        "dpsql.sql.lower.key_dependent_columns:KeyDependentColumns._look_up_source",
+        "dpsql.sql.lower.release_builder:KeyDependentColumns._look_up_source",
         "join.condition is None",
         "True",
         "rows that a further condition leaves without a partner have its values",
@@ -436,7 +436,7 @@ FAULTS = (
     ),
     Fault(
         "values-of-private-columns",
-        "dpsql.sql.lower.key_dependent_columns:KeyDependentColumns._follow_relation",
+        "dpsql.sql.lower.release_builder:KeyDependentColumns._follow_relation",
         "not is_private(source)",
         "True",
         "columns of private rows are looked up as if they were public",

@@ -161,7 +161,7 @@ FAULTS = (
     ),
     Fault(
         "thresholds-by-float",
-        "dpsql.privacy.mechanisms.coin:_find_float_threshold",
+        "dpsql.privacy.mechanisms.sampler:_find_float_threshold",
         "_MARGIN * 2.0**bits < rest < 1 - _MARGIN * 2.0**bits",
         "rest < 1",
         "rounding decides the law of the noise",
@@ -177,7 +177,7 @@ FAULTS = (
     ),
     Fault(
         "probability-rounded-to-nearest",
-        "dpsql.privacy.mechanisms.exponentials:bound_exp",
+        "dpsql.privacy.accounting.numerics:bound_exp",
         "return max(0, value - 1), value + 2",
         "return max(0, value), value",
         "a coin's probability is what a decimal says",
@@ -236,7 +236,7 @@ FAULTS = (
     ),
     Fault(
         "tosses-count-one-more",
-        "dpsql.privacy.mechanisms.partition_selection:PartitionSelection.draw_selection",
+        "dpsql.privacy.mechanisms.selection:PartitionSelection.draw_selection",
         "_compute_threshold(self, units, bits)",
         "_compute_threshold(self, units + 1, bits)",
         "a group is shown as often as one with another person in it",
@@ -244,7 +244,7 @@ FAULTS = (
     ),
     Fault(
         "tosses-turn-late",
-        "dpsql.privacy.mechanisms.partition_selection:_compute_turning_point.is_past_turning_point",
+        "dpsql.privacy.mechanisms.selection:_compute_turning_point.is_past_turning_point",
         "return low > most",
         "return low >= 1",
         "a group that most people are in is withheld less often than the loss allows",
@@ -268,7 +268,7 @@ FAULTS = (
     ),
     Fault(
         "refined-noise-forgets-the-first",
-        "dpsql.privacy.mechanisms.coupling:Coupling._place_draw",
+        "dpsql.privacy.mechanisms.geometric:Coupling._place_draw",
         "return place if old >= 0 else -place",
         "return place",
         "noise is refined to the wrong side, and both answers lose more than the second",
@@ -276,7 +276,7 @@ FAULTS = (
     ),
     Fault(
         "first-noise-kept-too-often",
-        "dpsql.privacy.mechanisms.coupling:_bound_chance_thresholds",
+        "dpsql.privacy.mechanisms.geometric:_bound_chance_thresholds",
         "distance + 1",
         "distance",
         "refined noise keeps the law of what it was",
@@ -284,7 +284,7 @@ FAULTS = (
     ),
     Fault(
         "exact-values-remembered",
-        "dpsql.engine.exact_release:run_without_frames",
+        "dpsql.engine.release.exact_release:run_without_frames",
         "clear_cache()",
         "pass",
         "how far exact values lie apart stays in memory after the answer",
@@ -292,7 +292,7 @@ FAULTS = (
     ),
     Fault(
         "ties-of-refined-noise-left-to-the-first-bits",
-        "dpsql.privacy.mechanisms.coupling:Coupling._draw_part",
+        "dpsql.privacy.mechanisms.geometric:Coupling._draw_part",
         "prefix in (known := self.compute_chance_thresholds(distance, bits))",
         "prefix in (known := self.compute_chance_thresholds(distance, bits)) and not prefix",
         "the law of refined noise holds to 64 bits",
@@ -324,7 +324,7 @@ FAULTS = (
     ),
     Fault(
         "ends-in-having-made-for-all-rows",
-        "dpsql.engine.post_processor:PostProcessor.compute_rows",
+        "dpsql.engine.postprocess.answer:PostProcessor.compute_rows",
         "(False,) * ROUNDS + (True,)",
         "()",
         "HAVING DP_INTERVAL_LOW(n) > 100 keeps rows whose interval is too narrow for the few that are kept",

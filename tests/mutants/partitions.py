@@ -54,7 +54,7 @@ FAULTS = (
     ),
     Fault(
         "parts-are-named-by-their-column-alone",
-        "dpsql.analysis.partitions.dimension:Dimension.from_column",
+        "dpsql.analysis.partitions.predicates:Dimension.from_column",
         'return cls(column, f"{_format_name(column)} bounds {low} {high}", low, high, None)',
         "return cls(column, _format_name(column), low, high, None)",
         "after new bounds, rows that lie elsewhere now have a budget that is not spent",
@@ -70,7 +70,7 @@ FAULTS = (
     ),
     Fault(
         "null-lies-in-a-complement-of-nothing",
-        "dpsql.privacy.accounting.partitions.ranges:compute_complement",
+        "dpsql.privacy.accounting.partitions.grid:compute_complement",
         "below: Ranges = () if first is None else ((None, first - 1),)",
         "below: Ranges = () if first is None else ((-(2**62), first - 1),)",
         "rows without a value are in no part once the table was cut, and what is charged to the whole forgets them",
@@ -282,7 +282,7 @@ FAULTS = (
     ),
     Fault(
         "inherited-parts-are-the-table-s-own",
-        "dpsql.analysis.partitions.dimension:Dimension.get_account_name",
+        "dpsql.analysis.partitions.predicates:Dimension.get_account_name",
         'return self.name if source is None else f"{self.name} of {json.dumps(normalize_name(source.table))}"',
         "return self.name",
         "somebody who lies elsewhere by another table has a second budget there",

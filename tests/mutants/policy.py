@@ -81,7 +81,7 @@ FAULTS = (
     ),
     Fault(
         "links-to-public-tables",
-        "dpsql.policy.links:find_link_problem",
+        "dpsql.policy.models:find_link_problem",
         "target.public",
         "target.public is None",
         "rows belong to a unit that nobody is",
@@ -105,7 +105,7 @@ FAULTS = (
     ),
     Fault(
         "rows-per-unit-guessed",
-        "dpsql.policy.table_check:_list_unit_problems",
+        "dpsql.policy.tables:_list_unit_problems",
         """
         if "rows_per_unit" in given:
             return []
@@ -119,7 +119,7 @@ FAULTS = (
     ),
     Fault(
         "least-frequency-without-delta",
-        "dpsql.policy.check:_iterate_budget_problems",
+        "dpsql.policy.models:_iterate_budget_problems",
         "table.min_frequency > 1",
         "table.min_frequency < 1",
         "groups are hidden by a rule that costs delta, and there is none",

@@ -15,7 +15,7 @@ FAULTS = (
     ),
     Fault(
         "times-of-day-past-midnight",
-        "dpsql.plan.aggregates.statistics:_compute_quantile",
+        "dpsql.plan.aggregates.base:_compute_quantile",
         "return get_time_at(found)",
         "return get_time_at(found + 1)",
         "the last microsecond of the day is shown as its first",
@@ -119,7 +119,7 @@ FAULTS = (
     ),
     Fault(
         "public-rows-without-private-ones-left-out",
-        "dpsql.sql.lower.public_left_joins:with_all_public_rows",
+        "dpsql.sql.lower.from_clause:with_all_public_rows",
         "release = replace(release, all_public_rows=True)",
         "release = replace(release, all_public_rows=False)",
         "of a public LEFT JOIN, groups are missing that no private row can be joined to",
@@ -199,7 +199,7 @@ FAULTS = (
     ),
     Fault(
         "answers-forget-decimals",
-        "dpsql.engine.build_result:_convert_value",
+        "dpsql.engine.postprocess.answer:_convert_value",
         "digits is None or not isinstance(value, (int, float))",
         "True",
         "a sum of decimals is answered as a DOUBLE",
@@ -240,7 +240,7 @@ FAULTS = (
     ),
     Fault(
         "conditions-of-no-row-counted",
-        "dpsql.sql.lower.aggregates.count_if:_lower_count_if_within",
+        "dpsql.sql.lower.aggregates.count:_lower_count_if_within",
         'return over.add_exact_aggregate(node, "sum", over.lower_argument(build_one_or_zero(over.source, node)))',
         'return over.add_exact_aggregate(node, "count", over.lower_argument(build_one_or_zero(over.source, node)))',
         "COUNT_IF counts rows in which its condition is false",
@@ -280,7 +280,7 @@ FAULTS = (
     ),
     Fault(
         "candidates-rounded-down",
-        "dpsql.analysis.lattice:Lattice.round_to_point",
+        "dpsql.analysis.release_analysis:Lattice.round_to_point",
         "round(position / self.step)",
         "position // self.step",
         "the engine's point of a public value is no candidate, but the one beside it",

@@ -136,7 +136,7 @@ FAULTS = (
     ),
     Fault(
         "elements-do-not-multiply-rows",
-        "dpsql.sql.lower.list_elements:_repeat_scan",
+        "dpsql.sql.lower.from_sources:_repeat_scan",
         "rows = scanned.contribution.rows * most",
         "rows = scanned.contribution.rows",
         "rows of a unit are lost that are declared to count",
@@ -144,7 +144,7 @@ FAULTS = (
     ),
     Fault(
         "two-lists-are-crossed",
-        "dpsql.sql.lower.list_elements:_check_selected",
+        "dpsql.sql.lower.from_sources:_check_selected",
         "[node for node in found if node != found[0]]",
         "[]",
         "of two lists in SELECT one is read in the other's place",
@@ -152,7 +152,7 @@ FAULTS = (
     ),
     Fault(
         "windows-see-elements",
-        "dpsql.sql.lower.list_elements:_check_selected",
+        "dpsql.sql.lower.from_sources:_check_selected",
         "window is not None",
         "False",
         "a window beside UNNEST in SELECT counts elements, where DuckDB counts rows",
@@ -168,7 +168,7 @@ FAULTS = (
     ),
     Fault(
         "rows-that-are-units-are-repeated",
-        "dpsql.sql.lower.list_elements:_check_unnested",
+        "dpsql.sql.lower.from_sources:_check_unnested",
         "unit.kind is not UnitKind.COLUMN",
         "unit.kind is UnitKind.PUBLIC",
         "each element of a row is a unit of its own",
@@ -192,7 +192,7 @@ FAULTS = (
     ),
     Fault(
         "fields-in-brackets-are-read-backwards",
-        "dpsql.sql.lower.struct_fields:resolve_field",
+        "dpsql.sql.lower.dotted_names:resolve_field",
         "names.insert(0, name)",
         "names.append(name)",
         "s['z']['n'] is s.n.z",
@@ -200,7 +200,7 @@ FAULTS = (
     ),
     Fault(
         "any-prefix-is-a-struct",
-        "dpsql.sql.lower.struct_fields:check_field",
+        "dpsql.sql.lower.dotted_names:check_field",
         'normalize_name(column).startswith(f"{normalize_name(struct)}.")',
         "True",
         "s.y.n is told as a field of s.y, which is none",

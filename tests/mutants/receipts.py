@@ -52,7 +52,7 @@ FAULTS = (
     ),
     Fault(
         "units-outside-the-ledger",
-        "dpsql.engine.receipts:build_charge_details",
+        "dpsql.engine.charging:build_charge_details",
         """
         {
             "plan": prepared.plan_digest,
@@ -87,7 +87,7 @@ FAULTS = (
     ),
     Fault(
         "noise-of-the-answer-unsaid",
-        "dpsql.engine.receipts:build_charge_details",
+        "dpsql.engine.charging:build_charge_details",
         "None if answered == drawn else answered",
         "None",
         "receipts of refined answers are refused",
@@ -103,7 +103,7 @@ FAULTS = (
     ),
     Fault(
         "losses-of-all-tables-by-hearsay",
-        "dpsql.engine.receipts:build_charge_details",
+        "dpsql.engine.charging:build_charge_details",
         "all(bill.event == event for bill in prepared.table_charges)",
         "bool(event)",
         "of several parts that are charged the loss of all is unsaid",

@@ -17,7 +17,7 @@ _OTHER = f"{_LAYOUTS}::test_unreleased_aggregate_is_not_combined"
 FAULTS = (
     Fault(
         "spoilt-release-refined",
-        "dpsql.engine.stored_answers:ReleaseStore._compute_source_digest",
+        "dpsql.engine.replay.release_store:ReleaseStore._compute_source_digest",
         "reads_a_table_twice(part.release.input)",
         "False",
         "noise is coupled to exact values that an unsound optimizer may have read otherwise",
@@ -63,7 +63,7 @@ FAULTS = (
     ),
     Fault(
         "replayed-with-other-noise",
-        "dpsql.engine.stored_answers:ReleaseStore._find_exact_release",
+        "dpsql.engine.replay.release_store:ReleaseStore._find_exact_release",
         "release.release.measurement == names.measurement",
         "release.release.statistic == names.statistic",
         "an answer has more noise than was asked for",
@@ -87,7 +87,7 @@ FAULTS = (
     ),
     Fault(
         "sources-of-one-name",
-        "dpsql.plan.equality:_number_sources",
+        "dpsql.plan.text:_number_sources",
         'names.setdefault(part.alias, f"#{len(names)}")',
         'names.setdefault(part.alias, "#")',
         "two sources are taken for one, and a query gets the answer of another",
@@ -95,7 +95,7 @@ FAULTS = (
     ),
     Fault(
         "comparisons-in-any-order",
-        "dpsql.plan.equality",
+        "dpsql.plan.text",
         '_SYMMETRIC = frozenset({"eq", "ne"})',
         '_SYMMETRIC = frozenset({"eq", "ne", "lt", "gt"})',
         "more is taken for less",
@@ -214,7 +214,7 @@ FAULTS = (
     ),
     Fault(
         "ledger-of-two-databases",
-        "dpsql.ledger.database_identity:can_follow",
+        "dpsql.ledger.anchor:can_follow",
         "before is None",
         "before != after",
         "a ledger serves another database than it was of",
@@ -244,7 +244,7 @@ FAULTS = (
     ),
     Fault(
         "locked-tables-read",
-        "dpsql.ledger.failures:FailureLimit.is_locked",
+        "dpsql.ledger.budget:FailureLimit.is_locked",
         "return failures >= self.by_table.get(table, MOST_FAILURES)",
         "return failures > self.by_table.get(table, MOST_FAILURES)",
         "a table is read once more than its policy allows failures",
@@ -260,7 +260,7 @@ FAULTS = (
     ),
     Fault(
         "refined-beyond-a-renewal",
-        "dpsql.engine.stored_answers:ReleaseStore._can_refine",
+        "dpsql.engine.replay.release_store:ReleaseStore._can_refine",
         '"data_version" in self.policy.model_fields_set and self._renewing_tables.isdisjoint(tables)',
         '"data_version" in self.policy.model_fields_set',
         "what was paid in one period pays for the next",
@@ -268,7 +268,7 @@ FAULTS = (
     ),
     Fault(
         "refined-of-unsaid-data",
-        "dpsql.engine.stored_answers:ReleaseStore._can_refine",
+        "dpsql.engine.replay.release_store:ReleaseStore._can_refine",
         '"data_version" in self.policy.model_fields_set and self._renewing_tables.isdisjoint(tables)',
         "self._renewing_tables.isdisjoint(tables)",
         "noise is taken from data that it was not added to",
@@ -276,7 +276,7 @@ FAULTS = (
     ),
     Fault(
         "refined-by-another-engine",
-        "dpsql.engine.stored_answers:ReleaseStore._find_refinement",
+        "dpsql.engine.replay.release_store:ReleaseStore._find_refinement",
         "written.source != self._compute_source_digest(part)",
         "False",
         "noise is taken from sums that another engine has made",
@@ -284,7 +284,7 @@ FAULTS = (
     ),
     Fault(
         "coupled-under-any-accountant",
-        "dpsql.engine.stored_answers:ReleaseStore._find_refinement",
+        "dpsql.engine.replay.release_store:ReleaseStore._find_refinement",
         "self.can_couple(part.tables)",
         "True",
         "a difference is charged where it bounds nothing",
@@ -308,7 +308,7 @@ FAULTS = (
     ),
     Fault(
         "a-chain-counted-twice",
-        "dpsql.engine.stored_answers:ReleaseStore._combine_statistic",
+        "dpsql.engine.replay.release_store:ReleaseStore._combine_statistic",
         "ends = [release for release in records if release.number not in refined]",
         "ends = list(records)",
         "a mean of releases has more noise than it says",

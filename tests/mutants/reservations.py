@@ -13,7 +13,7 @@ _LAW = "tests/ledger/test_every_column.py"
 FAULTS = (
     Fault(
         "slices-given-back-whole",
-        "dpsql.ledger.reservations:AccountReservation.compute_remaining",
+        "dpsql.ledger.balance:AccountReservation.compute_remaining",
         "spent = self.parts.compute_largest_charge(box)",
         "spent = self.parts.compute_largest_charge(box) if box != WHOLE else Charge(0, 0)",
         "what was spent within a slice is given back with the rest",
@@ -21,7 +21,7 @@ FAULTS = (
     ),
     Fault(
         "slices-not-charged",
-        "dpsql.ledger.entry_kinds:_apply_reservation",
+        "dpsql.ledger.balance:_apply_reservation",
         "return replace(before, parts=before.parts.with_charge(WHOLE, step.charge), reservations=reservations)",
         "return replace(before, reservations=reservations)",
         "a slice is reserved of what others spend too",
@@ -29,7 +29,7 @@ FAULTS = (
     ),
     Fault(
         "slices-stay-open",
-        "dpsql.ledger.entry_kinds:_apply_return",
+        "dpsql.ledger.balance:_apply_return",
         "return replace(before, parts=parts, reservations=rest)",
         "return replace(before, parts=parts)",
         "a slice is spent from, and given back, again after its end",
@@ -37,7 +37,7 @@ FAULTS = (
     ),
     Fault(
         "slices-spent-without-counting",
-        "dpsql.ledger.entry_kinds:_apply_draw",
+        "dpsql.ledger.balance:_apply_draw",
         "step.charge",
         "NOTHING",
         "any number of queries spend the same slice",
@@ -53,7 +53,7 @@ FAULTS = (
     ),
     Fault(
         "slices-outlive-a-reset",
-        "dpsql.ledger.entry_kinds:_apply_reset",
+        "dpsql.ledger.balance:_apply_reset",
         "return replace(before, parts=PartitionCharges(), reservations={})",
         "return replace(before, parts=PartitionCharges())",
         "what was reserved before a reset is spent after it, on top of the budget",
@@ -85,7 +85,7 @@ FAULTS = (
     ),
     Fault(
         "returns-not-added-up",
-        "dpsql.ledger.entry_kinds:_apply_return",
+        "dpsql.ledger.balance:_apply_return",
         "_require_valid_entry(step.charge == held.compute_remaining() and step.box == WHOLE)",
         "",
         "a chain that gives back more than was left is verified",
@@ -93,7 +93,7 @@ FAULTS = (
     ),
     Fault(
         "draws-of-anybody-in-the-chain",
-        "dpsql.ledger.entry_kinds:_apply_draw",
+        "dpsql.ledger.balance:_apply_draw",
         "_require_valid_entry(held.holder == step.actor)",
         "",
         "a chain in which another spends a slice is verified",
@@ -125,7 +125,7 @@ FAULTS = (
     ),
     Fault(
         "tables-not-checked-on-opening",
-        "dpsql.ledger.prepare:_prepare_once",
+        "dpsql.ledger.journal:_prepare_once",
         "require_derived_rows(connection, journal.chain.balances)",
         "",
         "a ledger whose partitions were edited goes on until somebody verifies it",

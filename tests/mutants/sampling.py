@@ -47,7 +47,7 @@ FAULTS = (
     ),
     Fault(
         "loss-divided-by-the-rate",
-        "dpsql.planning.sensitivity:compute_sample_loss",
+        "dpsql.planning.statistics:compute_sample_loss",
         "grown = 1 / rate - Fraction(power, 10**_DIGITS) * (1 / rate - 1)",
         "grown = 1 / rate",
         "a small loss is taken to grow by the inverse of the rate, which is beyond the theorem",
@@ -55,7 +55,7 @@ FAULTS = (
     ),
     Fault(
         "verification-takes-any-loss-on-a-sample",
-        "dpsql.planning.verify_charge:derive_sample_loss",
+        "dpsql.planning.verify:derive_sample_loss",
         "known = rate * 10**_CHARGE_PLACES + (1 - rate) * of_loss <= of_rest",
         "known = loss <= epsilon / rate",
         "the planner's amplification is not derived again",
@@ -63,7 +63,7 @@ FAULTS = (
     ),
     Fault(
         "verification-does-not-amplify",
-        "dpsql.planning.verify_charge:derive_allowed_loss",
+        "dpsql.planning.verify:derive_allowed_loss",
         "charged if rate is None else derive_sample_loss(charged, loss, rate, replace=plan.analysis.replace)",
         "charged | {'pure': loss, 'range': loss}",
         "any loss on a sample passes",
@@ -71,7 +71,7 @@ FAULTS = (
     ),
     Fault(
         "replaced-units-amplified",
-        "dpsql.engine.loss_split:require_one_sample",
+        "dpsql.engine.budgets:require_one_sample",
         """
         if replace:
             refuse_sample(
@@ -85,7 +85,7 @@ FAULTS = (
     ),
     Fault(
         "one-table-of-two-sampled",
-        "dpsql.engine.loss_split:require_one_sample",
+        "dpsql.engine.budgets:require_one_sample",
         "any(len(rates) > 1 for rates in read)",
         "False",
         "rows of units that are not in the sample are read from another table",
@@ -93,7 +93,7 @@ FAULTS = (
     ),
     Fault(
         "several-releases-of-one-sample",
-        "dpsql.engine.loss_split:require_one_sample",
+        "dpsql.engine.budgets:require_one_sample",
         "len(releases) > 1",
         "False",
         "totals and parts are made to agree that are of two samples",
@@ -101,7 +101,7 @@ FAULTS = (
     ),
     Fault(
         "samples-refined",
-        "dpsql.engine.stored_answers:ReleaseStore._find_refinement",
+        "dpsql.engine.replay.release_store:ReleaseStore._find_refinement",
         "not self._can_refine(part.tables) or find_sampling_rate(part.release.input) is not None",
         "not self._can_refine(part.tables)",
         "the difference is charged for another sample, whose loss is not a part of the first one's",

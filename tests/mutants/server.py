@@ -9,7 +9,7 @@ _LIMITS = "tests/attacks/test_a42_limits_as_an_oracle.py"
 FAULTS = (
     Fault(
         "clients-limits-after-the-charge",
-        "dpsql.engine.stop_requests:StopRequests.cancel",
+        "dpsql.engine.engine:StopRequests.cancel",
         "self._is_charged",
         "False",
         "whether a client's limit ends a charged statement tells, in an error, that one row made it slow",
@@ -17,7 +17,7 @@ FAULTS = (
     ),
     Fault(
         "steps-cancelled-apart",
-        "dpsql.engine.stop_requests:StopRequests.begin_charge",
+        "dpsql.engine.engine:StopRequests.begin_charge",
         "self._is_charged = True",
         "",
         "a client who cancels between two charges of one statement sees how long the first took",
@@ -25,7 +25,7 @@ FAULTS = (
     ),
     Fault(
         "interrupts-not-counted",
-        "dpsql.engine.stop_requests:run_and_record.run_noting_end",
+        "dpsql.engine.engine:run_and_record.run_noting_end",
         "note(STOPPED if requests.is_stopped else CANCELLED)",
         "",
         "Ctrl-C, `interrupt` and an owner's limit are exact bits without number",
@@ -81,7 +81,7 @@ FAULTS = (
     ),
     Fault(
         "plain-bytes-taken-for-encrypted",
-        "dpsql.interfaces.server.protocol.login:LoginExchange.handle_first_message",
+        "dpsql.interfaces.server.protocol.conversation:LoginExchange.handle_first_message",
         "if unread:\n    raise ProtocolError('received unencrypted data after SSL request')",
         "",
         "who sits between client and server puts statements before the encrypted ones",
@@ -89,7 +89,7 @@ FAULTS = (
     ),
     Fault(
         "tls-left-out",
-        "dpsql.interfaces.server.protocol.login:LoginExchange._handle_startup",
+        "dpsql.interfaces.server.protocol.conversation:LoginExchange._handle_startup",
         "self._requires_tls and not self._is_encrypted",
         "self._requires_tls and self._is_encrypted",
         "a client that asks for no TLS gets in without it",
@@ -217,7 +217,7 @@ FAULTS = (
     ),
     Fault(
         "held-without-end",
-        "dpsql.interfaces.server.session_memory:UserMemory.change_held_bytes",
+        "dpsql.interfaces.server.limits:UserMemory.change_held_bytes",
         "size > 0 and total > self._limit",
         "False",
         "a person's statements and parameters fill the memory",
@@ -265,7 +265,7 @@ FAULTS = (
     ),
     Fault(
         "unaudited-question",
-        "dpsql.interfaces.server.audit:ServerAudit.note_event",
+        "dpsql.interfaces.server.oversight:ServerAudit.note_event",
         "raise OperationalError(f'the server cannot write its audit log ({failed}), so it refuses logins and"
         " queries', code='audit', hint='the owner checks it with dpsql audit verify')",
         "return 0",
@@ -282,7 +282,7 @@ FAULTS = (
     ),
     Fault(
         "failed-logins-unlimited",
-        "dpsql.interfaces.server.audit:ServerAudit.note_refused_login",
+        "dpsql.interfaces.server.oversight:ServerAudit.note_refused_login",
         "self._login_bucket.tokens < 1",
         "False",
         "who has no password fills the owner's disk",
@@ -298,7 +298,7 @@ FAULTS = (
     ),
     Fault(
         "another-plan-answered",
-        "dpsql.interfaces.server.session_queries:SessionQueries._find_described",
+        "dpsql.interfaces.server.session:SessionQueries._find_described",
         "last is None or last.values is not values or last.text != text",
         "last is None or last.text != text",
         "a client gets the answer for values that it described before, in place of those that it asks",
@@ -306,7 +306,7 @@ FAULTS = (
     ),
     Fault(
         "another-analyst-s-plan-answered",
-        "dpsql.interfaces.server.engine_process:CallHandlers.run_planned_query",
+        "dpsql.interfaces.server.connections:CallHandlers.run_planned_query",
         "planned is None or analyst != connection.engine.analyst",
         "planned is None",
         "a number of another analyst's plan is answered and charged to who names it",
@@ -314,7 +314,7 @@ FAULTS = (
     ),
     Fault(
         "answers-kept-for-ever",
-        "dpsql.interfaces.server.engine_process:_EngineProcess._answer_call",
+        "dpsql.interfaces.server.connections:_EngineProcess._answer_call",
         """for number in call.dropped_results:
     self._handlers.results.pop(number, None)""",
         "",
@@ -323,7 +323,7 @@ FAULTS = (
     ),
     Fault(
         "processes-end-with-the-server-s-signal",
-        "dpsql.interfaces.server.engine_process:serve_calls",
+        "dpsql.interfaces.server.connections:serve_calls",
         "signal.SIG_IGN",
         "signal.SIG_DFL",
         "a service manager that stops a server ends what it drains, between charge and answer",
@@ -379,7 +379,7 @@ FAULTS = (
     ),
     Fault(
         "anybody-ends-statements",
-        "dpsql.interfaces.server.activity:Activity.find_client",
+        "dpsql.interfaces.server.oversight:Activity.find_client",
         "found is None or not (user.role.is_owner or found.user.name == user.name)",
         "found is None",
         "an analyst ends what others have paid for",
@@ -395,7 +395,7 @@ FAULTS = (
     ),
     Fault(
         "everybody-s-statements-shown",
-        "dpsql.interfaces.server.activity:Activity._iterate_visible_clients",
+        "dpsql.interfaces.server.oversight:Activity._iterate_visible_clients",
         "user.role.can_view_all or each.user.name == user.name",
         "True",
         "an analyst reads the questions of others, who may have meant them for nobody",

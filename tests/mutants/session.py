@@ -28,7 +28,7 @@ FAULTS = (
     ),
     Fault(
         "matrices-as-they-were-released",
-        "dpsql.engine.build_result:build_result",
+        "dpsql.engine.postprocess.answer:build_result",
         "project_rows(_build_answer_rows(rows, digits), prepared.matrix_columns)",
         "_build_answer_rows(rows, digits)",
         "a covariance matrix has negative eigenvalues",
@@ -76,7 +76,7 @@ FAULTS = (
     ),
     Fault(
         "estimates-with-a-bias",
-        "dpsql.results.local_sums:LocalStatistics.estimate_sum",
+        "dpsql.results.local_table:LocalStatistics.estimate_sum",
         "(weights - q * weights.sum(axis=axis, keepdims=True)) / (p - q)",
         "weights / (p - q)",
         "answers that are at random are counted",
@@ -84,7 +84,7 @@ FAULTS = (
     ),
     Fault(
         "random-rows-not-in-intervals",
-        "dpsql.results.local_sums:LocalStatistics.estimate_sum",
+        "dpsql.results.local_table:LocalStatistics.estimate_sum",
         "return found, max(spread, 0.0) ** 0.5, self.table.bound_changed_rows(_ROWS_OFF) * most",
         "return found, 0.0, 0.0",
         "intervals of estimates have no width",

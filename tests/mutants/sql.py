@@ -15,7 +15,7 @@ FAULTS = (
     ),
     Fault(
         "conditions-that-hold-leave-no-row",
-        "dpsql.sql.lower.empty_statements:_is_never_true",
+        "dpsql.sql.lower.statement:_is_never_true",
         "isinstance(found, Literal) and not found.value",
         "isinstance(found, Literal)",
         "a query of rows under WHERE 1=1 is answered as if it had none",
@@ -39,7 +39,7 @@ FAULTS = (
     ),
     Fault(
         "exists-of-no-row",
-        "dpsql.sql.lower.exists_clauses:remove_irrelevant_clauses",
+        "dpsql.sql.lower.semi_joins:remove_irrelevant_clauses",
         "not (exists and _allows_rows(source, limit))",
         "not exists",
         "EXISTS (… LIMIT 0) is true where there is a row",
@@ -135,7 +135,7 @@ FAULTS = (
     ),
     Fault(
         "any-of-a-list-is-none-of-it",
-        "dpsql.sql.lower.in_lists:rewrite_as_in",
+        "dpsql.sql.lower.node_kinds:rewrite_as_in",
         "exp.Not(this=found) if type(node) is exp.NEQ else found",
         "exp.Not(this=found) if type(node) is exp.EQ else found",
         "x = ANY ([1, 2]) is x <> ALL ([1, 2])",
@@ -151,7 +151,7 @@ FAULTS = (
     ),
     Fault(
         "one-row-decides",
-        "dpsql.sql.lower.aggregates.truth",
+        "dpsql.sql.lower.aggregates.count",
         """
         refuses(
             "exact_only",
@@ -165,7 +165,7 @@ FAULTS = (
     ),
     Fault(
         "schema-ignored",
-        "dpsql.sql.lower.table_names:resolve_table",
+        "dpsql.sql.lower.dotted_names:resolve_table",
         'catalog.find_table(f"{schema}.{name}" if schema else name)',
         "catalog.find_table(name)",
         "another schema's table is read and charged",
@@ -181,7 +181,7 @@ FAULTS = (
     ),
     Fault(
         "dot-in-quotes-is-a-schema",
-        "dpsql.sql.lower.table_names:resolve_table",
+        "dpsql.sql.lower.dotted_names:resolve_table",
         'None if "." in name else catalog.find_table(f"{schema}.{name}" if schema else name)',
         'catalog.find_table(f"{schema}.{name}" if schema else name)',
         "a name in quotes means a table that DuckDB would not take",
@@ -221,7 +221,7 @@ FAULTS = (
     ),
     Fault(
         "grouping-set-takes-every-key",
-        "dpsql.sql.lower.select_clauses:lower_grouping_set",
+        "dpsql.sql.lower.grouping:lower_grouping_set",
         "groups.group_by.add_items(keys, items)",
         "groups.group_by.add_items(every, items)",
         "each set has the groups of all of them, at a price for few",
@@ -269,7 +269,7 @@ FAULTS = (
     ),
     Fault(
         "windows-of-each-set",
-        "dpsql.sql.lower.grouping_sets:GroupingSetParts._extract_parts",
+        "dpsql.sql.lower.group_keys:GroupingSetParts._extract_parts",
         "isinstance(expr, WindowCall)",
         "isinstance(expr, WindowCall) and not expr.order",
         "ranks of the groups of several grouping sets are those within each set",
@@ -429,7 +429,7 @@ FAULTS = (
     ),
     Fault(
         "released-values-enter-as-they-are",
-        "dpsql.engine.subquery_values:_clip_column",
+        "dpsql.engine.lookups:_clip_column",
         "moved = [_clip_value(value, around) for value in values]",
         "moved = [_clip_value(value, ANYWHERE) for value in values]",
         "noise of any size enters among private rows",
@@ -437,7 +437,7 @@ FAULTS = (
     ),
     Fault(
         "released-values-enter-beyond-their-column",
-        "dpsql.engine.subquery_values:to_constants",
+        "dpsql.engine.lookups:to_constants",
         "derive_interval(column).narrow_to(around)",
         "derive_interval(column)",
         "a released minimum is read beyond the interval that the plan derived for it",
@@ -485,7 +485,7 @@ FAULTS = (
     ),
     Fault(
         "values-that-differ-enter-as-one",
-        "dpsql.engine.subquery_values:_clip_column",
+        "dpsql.engine.lookups:_clip_column",
         "None if isinstance(at, (int, float)) and at != value and at in merged else at",
         "at",
         "noisy keys beyond their interval become equal, and a private row is joined to all of them",

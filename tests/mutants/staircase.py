@@ -63,7 +63,7 @@ FAULTS = (
     ),
     Fault(
         "stairs-as-wide-as-a-row",
-        "dpsql.planning.sensitivity:compute_unit_change",
+        "dpsql.planning.statistics:compute_unit_change",
         "times = 1 if vector.counts_units else bound_counted_pairs(vector.most_distinct, bound)",
         "times = 1",
         "stairs are as wide as one row moves a cell, not all of a unit's",
@@ -71,7 +71,7 @@ FAULTS = (
     ),
     Fault(
         "stairs-for-one-group",
-        "dpsql.planning.sensitivity:UnitChange.from_contribution",
+        "dpsql.planning.statistics:UnitChange.from_contribution",
         "return cls(share, bound.groups * (2 if replace else 1))",
         "return cls(share, 2 if replace else 1)",
         "a unit in several groups is charged for one of them",
@@ -79,7 +79,7 @@ FAULTS = (
     ),
     Fault(
         "stairs-forget-who-leaves",
-        "dpsql.planning.sensitivity:UnitChange.from_contribution",
+        "dpsql.planning.statistics:UnitChange.from_contribution",
         "return cls(share, bound.groups * (2 if replace else 1))",
         "return cls(share, bound.groups)",
         "of a person who is replaced only the groups that are left are paid for",
@@ -87,7 +87,7 @@ FAULTS = (
     ),
     Fault(
         "stairs-for-values-in-groups",
-        "dpsql.planning.sensitivity:compute_unit_change",
+        "dpsql.planning.statistics:compute_unit_change",
         "vector.joint or len(vector.components) != 1 or (vector.counts_distinct_values and grouped)",
         "vector.joint or len(vector.components) != 1",
         "values of a person that lie in several groups are charged for one",
@@ -103,7 +103,7 @@ FAULTS = (
     ),
     Fault(
         "stairs-below-the-lattice",
-        "dpsql.planning.joint_vectors:_choose_staircase",
+        "dpsql.planning.layouts:_choose_staircase",
         "min(epsilon, Fraction(_MOST * change.count))",
         "epsilon",
         "at a large loss an interval is narrower than what values are rounded by",
@@ -111,7 +111,7 @@ FAULTS = (
     ),
     Fault(
         "stairs-for-the-l1-norm",
-        "dpsql.planning.sensitivity:compute_unit_change",
+        "dpsql.planning.statistics:compute_unit_change",
         "vector.joint or len(vector.components) != 1 or (vector.counts_distinct_values and grouped)",
         "vector.joint or (vector.counts_distinct_values and grouped)",
         "cells that share what a row moves are each within a stair, and each cost one",

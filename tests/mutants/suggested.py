@@ -15,7 +15,7 @@ FAULTS = (
     ),
     Fault(
         "proposals-of-no-public-range",
-        "dpsql.interfaces.suggest.questions:_find_type_range",
+        "dpsql.interfaces.suggest:_find_type_range",
         "if spec.type != 'integer':\n    return None",
         "if spec.type == 'varchar':\n    return None",
         "bounds are proposed for a column of which no range is public",

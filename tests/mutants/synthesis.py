@@ -13,7 +13,7 @@ _PAID = "tests/attacks/test_a45_paid_before_released_after.py"
 FAULTS = (
     Fault(
         "streams-outlive-their-period",
-        "dpsql.engine.streams:answer_stream_query",
+        "dpsql.engine.synthetic:answer_stream_query",
         "require_current_entry(engine, entry)",
         "",
         "a stream draws fresh noise in a period that did not pay for it",
@@ -21,7 +21,7 @@ FAULTS = (
     ),
     Fault(
         "paid-before-a-reset",
-        "dpsql.ledger.account_book:AccountBook.is_current",
+        "dpsql.ledger.accounts:AccountBook.is_current",
         "row['id'] < read_last_reset(connection, key)",
         "False",
         "what was paid for before a reset is released after it",
@@ -29,7 +29,7 @@ FAULTS = (
     ),
     Fault(
         "paid-in-a-former-period",
-        "dpsql.ledger.account_book:AccountBook.is_current",
+        "dpsql.ledger.accounts:AccountBook.is_current",
         "row['period'] != balance.period",
         "False",
         "what was paid for in one period is released in the next",
@@ -93,7 +93,7 @@ FAULTS = (
     ),
     Fault(
         "synthetic-plans-not-verified",
-        "dpsql.planning.verify_charge:derive_synthesis_loss",
+        "dpsql.planning.verify:derive_synthesis_loss",
         'spent["range"] += _derive_range(found.selection, 2 * l1, found.rounds)',
         'spent["range"] += _derive_range(found.selection, l1, 1)',
         "the second derivation counts one choice, in one direction",
@@ -141,7 +141,7 @@ FAULTS = (
     ),
     Fault(
         "trees-charged-for-one-pair",
-        "dpsql.planning.verify_charge:derive_synthesis_loss",
+        "dpsql.planning.verify:derive_synthesis_loss",
         "add_loss(found.pair_noise, l1, squared, pairs)",
         "add_loss(found.pair_noise, l1, squared)",
         "the second derivation counts one pair",
@@ -149,7 +149,7 @@ FAULTS = (
     ),
     Fault(
         "rows-counted-twice-by-pairs",
-        "dpsql.sql.compile.marginals:emit_marginals",
+        "dpsql.sql.compile.statement:emit_marginals",
         'f"SUM({rows}) AS {rows}"',
         'f"SUM(2 * {rows}) AS {rows}"',
         "a unit moves the tables of pairs by twice what it moves the count of all columns",
@@ -165,7 +165,7 @@ FAULTS = (
     ),
     Fault(
         "scores-tested-with-half-the-noise",
-        "dpsql.privacy.mechanisms.sparse_vector:AboveThreshold.calibrate",
+        "dpsql.privacy.mechanisms.selection:AboveThreshold.calibrate",
         "Geometric.calibrate(Fraction(2 * sensitivity), epsilon - part)",
         "Geometric.calibrate(Fraction(sensitivity), epsilon - part)",
         "the threshold and the score move together, and that is forgotten",
@@ -245,7 +245,7 @@ FAULTS = (
     ),
     Fault(
         "randomised-odds-verified-as-given",
-        "dpsql.planning.verify_charge:derive_synthesis_loss",
+        "dpsql.planning.verify:derive_synthesis_loss",
         "l1 * (sum(logs, Fraction(0)) + 1 / found.count.scale)",
         "sum(logs, Fraction(0)) + 1 / found.count.scale",
         "the second derivation forgets that a unit moves several rows",

@@ -116,7 +116,7 @@ FAULTS = (
     ),
     Fault(
         "states-of-expressions-are-not-counted",
-        "dpsql.plan.functions.regex_size:RegexPattern.work",
+        "dpsql.plan.functions.growth:RegexPattern.work",
         "_STEPS if size <= _FEW and several <= _AMBIGUOUS else _SLOWLY * size",
         "_STEPS",
         "regular expressions with counts take as little as short ones",
@@ -124,7 +124,7 @@ FAULTS = (
     ),
     Fault(
         "spark-goes-back",
-        "dpsql.backends.spark.patterns:_build_atomic_regex",
+        "dpsql.backends.spark.values:_build_atomic_regex",
         'f"(?>.*?{part})"',
         'f"(?:.*?{part})"',
         "LIKE with three % takes time in proportion to the cube of a text",

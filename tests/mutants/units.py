@@ -85,7 +85,7 @@ FAULTS = (
     ),
     Fault(
         "a-part-of-a-link-is-enough",
-        "dpsql.sql.lower.declared_links:covers_declared_link",
+        "dpsql.sql.lower.joins:covers_declared_link",
         "found == set(keys)",
         "bool(found)",
         "rows are joined on one of the columns of a key, which many units share",
@@ -93,7 +93,7 @@ FAULTS = (
     ),
     Fault(
         "a-link-of-two-rows",
-        "dpsql.sql.lower.declared_links:covers_declared_link",
+        "dpsql.sql.lower.joins:covers_declared_link",
         "(ours.source, theirs.source, table, keys)",
         "('', theirs.source, table, keys)",
         "the columns of a key are taken from two rows",
@@ -245,7 +245,7 @@ FAULTS = (
     ),
     Fault(
         "rows-of-values-run-together",
-        "dpsql.sql.lower.aggregates.row_values:_build_value_text",
+        "dpsql.sql.lower.aggregates.count:_build_value_text",
         'scalars.build_call(node, "||", scalars.build_call(node, "||", size, _COLON), text)',
         "text",
         "('a', 'bc') is ('ab', 'c')",
@@ -253,7 +253,7 @@ FAULTS = (
     ),
     Fault(
         "two-zeros-are-two-rows",
-        "dpsql.sql.lower.aggregates.row_values:_build_value_text",
+        "dpsql.sql.lower.aggregates.count:_build_value_text",
         "value.type is Type.DOUBLE",
         "value.type is Type.NULL",
         "0.0 and -0.0 are equal, and are counted as two",
@@ -293,7 +293,7 @@ FAULTS = (
     ),
     Fault(
         "scalar-of-many-rows",
-        "dpsql.sql.lower.scalar_subqueries:lower_uncorrelated_subquery",
+        "dpsql.sql.lower.scope:lower_uncorrelated_subquery",
         "_build_single_value_query(source) if is_single_row(source) else _look_up_single_row(context, node, source)",
         "_build_single_value_query(source)",
         "a subquery with two rows fails, or not, by the data",

@@ -12,7 +12,7 @@ from properties.worlds import World, policy
 import dpsql
 from dpsql.plan.aggregates import AGGREGATES, Moment
 from dpsql.planning.choose import compute_mean_log_error, compute_predicted_std, get_statistic
-from dpsql.planning.clamp_rules import RULE
+from dpsql.planning.clamping import RULE
 from dpsql.planning.group_selection import OptimalPartitionSelection, Threshold
 from dpsql.privacy.accounting import Composed, Pure, Selection
 from dpsql.privacy.mechanisms import DiscreteGaussian, Geometric, PartitionSelection, SystemEntropy
@@ -226,9 +226,7 @@ def test_trying_one_of_equal_carriers_misses_no_plan(
     """No plan is missed where one measure alone of those that are alike is tried as the carrier of COUNT(*)."""
     sql = f"SELECT {aggregates} FROM t WHERE u > 0"
     least = compute_mean_log_error(World(policy(rows=rows)).prepare(sql).plan)
-    monkeypatch.setattr(
-        "dpsql.planning.estimation_layouts._compute_carrier_key", lambda _, __, index, *___: index
-    )
+    monkeypatch.setattr("dpsql.planning.layouts._compute_carrier_key", lambda _, __, index, *___: index)
     assert least == pytest.approx(
         compute_mean_log_error(World(policy(rows=rows)).prepare(sql).plan), abs=1e-3
     )

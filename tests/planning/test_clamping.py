@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from statistical.chance import largest_share, least_share
 
 import dpsql
-from dpsql.analysis.lattice import Lattice
+from dpsql.analysis.release_analysis import Lattice
 from dpsql.api.connection import Connection
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.backends.postgres.dialect import POSTGRES
@@ -30,17 +30,16 @@ from dpsql.engine.intervals.noise_laws import (
     compute_allowance,
     predict_noise_half_width,
 )
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.errors import VerificationError
 from dpsql.ledger import Budget
 from dpsql.ledger.protocol import Account
 from dpsql.planning.build_clamps import _compute_default_index
 from dpsql.planning.choose import list_needed_statistics
 from dpsql.planning.clamp_histogram import ClampHistogram, compute_clamped_moments, select_clamp_points
-from dpsql.planning.clamp_rules import RULE
-from dpsql.planning.clamping import OCTAVES, Amount, Clamp, compute_grid
-from dpsql.planning.estimation_layouts import favors_separate_totals, iterate_layouts
+from dpsql.planning.clamping import OCTAVES, RULE, Amount, Clamp, compute_grid
 from dpsql.planning.group_selection import Threshold
+from dpsql.planning.layouts import favors_separate_totals, iterate_layouts
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import build_complementary_vector
 from dpsql.planning.verify import verify_plan
@@ -48,8 +47,8 @@ from dpsql.policy.request.query import Query
 from dpsql.privacy.accounting import Composed
 from dpsql.privacy.accounting.events import BoundedRange, Pure
 from dpsql.privacy.mechanisms import DiscreteGaussian, Exponential, Geometric
-from dpsql.sql.compile.clamp_histograms import _emit_interval_search, emit_interval_counts
-from dpsql.sql.compile.dialect import use_dialect
+from dpsql.sql.compile.contribution_bounds import _emit_interval_search, emit_interval_counts
+from dpsql.sql.compile.scalars import use_dialect
 
 mosts = st.one_of(st.integers(1, 3000), st.integers(1, 2**61))
 every_accountant = pytest.mark.parametrize("accountant", ["pure", "zcdp"])

@@ -12,7 +12,7 @@ from worlds import close_all, person, prepared, world
 
 from dpsql.api.connection import Connection
 from dpsql.engine.query_run import QueryRun
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.planning.group_selection import Threshold
 from dpsql.policy.request.query import Query
 from dpsql.privacy.mechanisms import DiscreteGaussian, Geometric

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.analysis.lattice import Lattice
+from dpsql.analysis.release_analysis import Lattice
 from dpsql.planning.quantiles import QuantileSelection, RankWindow
 from dpsql.privacy.mechanisms import Exponential
 from tests.entropy import SeededEntropy

@@ -10,10 +10,9 @@ from properties.worlds import World, policy
 
 from dpsql.errors import VerificationError
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.planning.sensitivity import compute_sample_loss
+from dpsql.planning.statistics import compute_sample_loss
 from dpsql.planning.synthesis import SynthesisRequest, plan_synthesis
-from dpsql.planning.verify import verify_plan
-from dpsql.planning.verify_charge import derive_sample_loss
+from dpsql.planning.verify import derive_sample_loss, verify_plan
 from dpsql.privacy.accounting import Composed, Gaussian, Pure, Selection
 from dpsql.privacy.accounting.composition import Guarantee, sampled
 from dpsql.privacy.synthesis.workload import Marginal

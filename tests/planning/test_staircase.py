@@ -11,12 +11,12 @@ import pytest
 from planning.test_clamping import planned
 from properties.worlds import DEFAULT, Row, World, policy, stairs
 
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.errors import VerificationError
 from dpsql.planning.clamping import compute_clamped_unit_change
-from dpsql.planning.joint_vectors import LEAST_LOSS, WORTH
+from dpsql.planning.layouts import LEAST_LOSS, WORTH
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.planning.sensitivity import UnitChange
+from dpsql.planning.statistics import UnitChange
 from dpsql.planning.verify import verify_plan
 from dpsql.policy.request.query import Query
 from dpsql.privacy.accounting.events import Composed, Event, Pure

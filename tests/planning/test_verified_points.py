@@ -132,7 +132,7 @@ def test_the_chosen_point_is_verified_before_noise_is_drawn(
         monkeypatch.setattr(Clamp, "select_points", lambda clamp, *_: untried(clamp, tried))
         connection.explain(sql, epsilon=epsilon)
         monkeypatch.setattr(
-            "dpsql.engine.release.noisy_groups.draw_noise", lambda *_: pytest.fail("noise was drawn")
+            "dpsql.engine.release.noise.draw_noise", lambda *_: pytest.fail("noise was drawn")
         )
         with pytest.raises(InternalError, match="VerificationError"):
             connection.query(sql, epsilon=epsilon)

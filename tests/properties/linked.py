@@ -23,7 +23,7 @@ from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine.budgets import get_table_budget
 from dpsql.engine.engine import Engine
 from dpsql.engine.query_run import QueryRun
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.ledger import open_ledger
 from dpsql.policy import load
 from dpsql.policy.request.query import Query

@@ -16,14 +16,14 @@ import dpsql
 from dpsql.api.connection import Connection
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine import exact_release as dataflow
-from dpsql.engine import forecast, relative_targets, replays, stages
+from dpsql.engine import forecast, relative_targets, stages
 from dpsql.engine.engine import Engine
 from dpsql.engine.explain import Explanation
 from dpsql.engine.query_run import QueryRun
-from dpsql.engine.release import draw_release
-from dpsql.engine.release import noisy_groups as noise
-from dpsql.engine.released_table import ReleasedTable
+from dpsql.engine.release import exact_release as dataflow
+from dpsql.engine.release import noise
+from dpsql.engine.release.released_table import ReleasedTable
+from dpsql.engine.replay import replays
 from dpsql.policy.request.query import Query
 from dpsql.privacy.mechanisms import Entropy
 from dpsql.results.result import Receipt, Result
@@ -111,7 +111,7 @@ def _(budget: Part, self: Connection) -> dict[str, Any]:
     return {**budget(self), "rows": count(self.engine.backend)}
 
 
-@_naive(OBSERVABLE, "draws", draw_release, "read_groups", UNITS)
+@_naive(OBSERVABLE, "draws", noise, "read_groups", UNITS)
 def _(groups: Part, *of: Any) -> Any:
     found = groups(*of)
     return found.select_groups([place for place, group in enumerate(found) if any(group.moments.values())])

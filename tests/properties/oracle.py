@@ -29,14 +29,13 @@ from dpsql.analysis.stability import PublicFacts
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine.budgets import get_table_budget
 from dpsql.engine.engine import Engine
-from dpsql.engine.lookups import PublicLookups
+from dpsql.engine.lookups import PublicLookups, to_constants
 from dpsql.engine.query_run import PreparedRelease
-from dpsql.engine.subquery_values import to_constants
 from dpsql.errors import BackendError
 from dpsql.ledger import Ledger, open_ledger
-from dpsql.plan.dependencies import list_steps, substitute_subqueries
 from dpsql.plan.expressions import Expr, Literal, Scalar
 from dpsql.plan.nodes import Join, OuterQuery, PublicSubquery, Release, Values, list_private_tables
+from dpsql.plan.steps import list_steps, substitute_subqueries
 from dpsql.plan.types import Type, Value
 from dpsql.planning.choose import LossShare, choose_plan
 from dpsql.planning.group_selection import OptimalPartitionSelection, Threshold

@@ -24,7 +24,7 @@ from dpsql.plan.expressions import (
     Scalar,
     iterate_columns,
 )
-from dpsql.plan.functions.conditional import split_case_branches
+from dpsql.plan.functions.operators import split_case_branches
 from dpsql.plan.nodes import (
     Filter,
     Join,

@@ -47,10 +47,10 @@ from dpsql.plan.types import Type, find_common_type, get_value_type
 from dpsql.policy import normalize_name
 from dpsql.sql.lower.constants import StatementTime
 from dpsql.sql.lower.derived_tables import build_projection, derive_column_info, lower_set_operation
+from dpsql.sql.lower.dotted_names import build_scan
 from dpsql.sql.lower.joins import build_filter, build_from_relation, iterate_factored_conjuncts
 from dpsql.sql.lower.scope import NamedSource, Scope
 from dpsql.sql.lower.statement_context import StatementContext
-from dpsql.sql.lower.table_names import build_scan
 from dpsql.sql.lower.windows import build_unit_windows
 from dpsql.sql.parse.rejection import QueryText as Text
 

@@ -29,13 +29,12 @@ from properties.tape import Measurement, Tape, recorded_by
 from worlds import NOON, assert_within
 
 import dpsql
+from dpsql.api.base_connection import Cursor
 from dpsql.api.connection import Connection
-from dpsql.api.cursor import Cursor
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine.released_table import ReleasedTable
+from dpsql.engine.release.released_table import ReleasedTable
 from dpsql.plan.expressions import Function
-from dpsql.plan.tags import COMPARED_FIELDS
-from dpsql.plan.types import Value
+from dpsql.plan.types import COMPARED_FIELDS, Value
 from dpsql.planning.clamping import Clamp
 from dpsql.policy.request import query
 

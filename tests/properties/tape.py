@@ -13,10 +13,10 @@ from properties.still import First, Lowest
 
 from dpsql.analysis.domains import list_combinations
 from dpsql.backends import Exact
-from dpsql.engine import exact_release as dataflow
+from dpsql.engine.release import exact_release as dataflow
 from dpsql.engine.release.exact_rows import read_groups
-from dpsql.engine.release.noisy_groups import ReadGroups, StagedSource, WholeSource
-from dpsql.engine.released_table import Components, Keys, ReleasedTable
+from dpsql.engine.release.noise import ReadGroups, StagedSource, WholeSource
+from dpsql.engine.release.released_table import Components, Keys, ReleasedTable
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.privacy.mechanisms import Entropy, Mechanism

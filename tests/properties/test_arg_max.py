@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 from properties.worlds import DEFAULT, Row, World, policy
 
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.engine.stages import answer_query
 from dpsql.policy.request.query import Query
 

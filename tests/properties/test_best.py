@@ -13,7 +13,7 @@ from properties.worlds import World, policy
 
 import dpsql
 from dpsql.engine.release.exact_rows import read_scores
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.engine.stages import answer_query
 from dpsql.policy.request.query import Query
 from dpsql.privacy.accounting import BoundedRange, Composed, Pure

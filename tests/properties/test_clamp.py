@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from properties.worlds import DEFAULT, World, X, policy
 
-from dpsql.analysis.lattice import Lattice
+from dpsql.analysis.release_analysis import Lattice
 from dpsql.plan.aggregates import Moment
 from dpsql.plan.interval import Interval
 from dpsql.sql.compile.statement import emit_release

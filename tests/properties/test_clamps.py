@@ -93,7 +93,7 @@ def learning(
     """A query, and the plan with clamps of a scope that would answer it with the least error."""
     with pytest.MonkeyPatch.context() as patch:
         if together:
-            patch.setattr("dpsql.planning.estimation_layouts.favors_separate_totals", lambda _: False)
+            patch.setattr("dpsql.planning.layouts.favors_separate_totals", lambda _: False)
         if scope is not None:
             patch.setattr("dpsql.planning.choose._list_clamp_scopes", lambda *_: (scope,))
             patch.setattr("dpsql.planning.choose._iterate_unclamped", lambda *_: ())

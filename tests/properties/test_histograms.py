@@ -14,7 +14,7 @@ from properties.pairs import Case, pairs_of
 from properties.worlds import DEFAULT, Database, I, Row, World, X, change, derived, policy
 
 import dpsql
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.engine.stages import answer_query
 from dpsql.policy.request.query import Query
 

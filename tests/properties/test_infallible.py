@@ -19,7 +19,7 @@ import pytest
 from plan.functions.pools import NASTY, Bench
 from worlds import Declared, close_all, engine_of, prepared, world
 
-from dpsql.analysis.lattice import Lattice
+from dpsql.analysis.release_analysis import Lattice
 from dpsql.api.connection import Connection
 from dpsql.errors import QueryRejected
 from dpsql.plan.aggregates import AGGREGATES

@@ -25,7 +25,7 @@ from worlds import close_all, connected, engine_of
 from dpsql.engine.intervals import noise_laws
 from dpsql.plan.types import Value
 from dpsql.planning.clamping import Clamp
-from dpsql.sql.parse.stated_options import parse_stated_options
+from dpsql.sql.parse.session_statement import parse_stated_options
 from tests.sql.fixture_files import Fixture, accepted, refused
 from tests.sql.study import POLICY, clinic
 

@@ -24,7 +24,7 @@ from worlds import close_all, connected, engine_of, prepared
 
 from dpsql.api.connection import Connection
 from dpsql.engine.query_run import QueryRun
-from dpsql.plan.equality import compute_canonical_text, compute_digest
+from dpsql.plan.text import compute_canonical_text, compute_digest
 from tests.sql.fixture_files import Fixture, accepted
 from tests.sql.study import prepare, study
 

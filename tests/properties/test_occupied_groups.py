@@ -10,7 +10,7 @@ import pytest
 import dpsql
 from dpsql.api.connection import Connection
 from dpsql.engine.postprocess.empty_groups import with_null_sums
-from dpsql.engine.released_table import build_released_table
+from dpsql.engine.release.released_table import build_released_table
 
 POLICY = {
     "version": 1,

@@ -13,10 +13,10 @@ from properties.printing import user_sql
 from properties.profiles import WIDE
 
 from dpsql.engine.plan_completion import finish_statement
-from dpsql.plan.equality import compute_canonical_text
 from dpsql.plan.expressions import Call, Function, Literal, iterate_columns
 from dpsql.plan.nodes import Filter, Join, OuterQuery, PerUnitWindows, Release
-from dpsql.plan.tags import INIT_FIELDS
+from dpsql.plan.text import compute_canonical_text
+from dpsql.plan.types import INIT_FIELDS
 from dpsql.sql.lower.joins import build_conjunction, iterate_factored_conjuncts
 from dpsql.sql.lower.statement import lower_statement
 from dpsql.sql.parse.parse import parse_statement

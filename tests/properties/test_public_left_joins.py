@@ -14,7 +14,7 @@ import pytest
 from properties.worlds import Database, Row, World, policy
 
 import dpsql
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.engine.stages import answer_query
 from dpsql.plan.expressions import Call, Expr, Literal
 from dpsql.plan.functions import FUNCTIONS
@@ -22,7 +22,7 @@ from dpsql.plan.functions.signatures import ANY
 from dpsql.plan.types import Type, Value
 from dpsql.policy.request.query import Query
 from dpsql.sql.compile.scalars import emit_expression
-from dpsql.sql.lower.public_left_joins import PROPAGATING
+from dpsql.sql.lower.from_clause import PROPAGATING
 
 JOINED = "p LEFT JOIN t ON t.k = p.k"
 ACCEPTED = (

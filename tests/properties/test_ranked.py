@@ -12,7 +12,7 @@ from properties.worlds import DEFAULT, Row, World, moved, policy
 
 from dpsql.engine.query_run import QueryRun
 from dpsql.engine.release.exact_rows import read_groups
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.planning.quantiles import QuantileSelection, RankWindow
 from dpsql.policy.request.query import Query
 

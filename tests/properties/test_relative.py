@@ -10,9 +10,9 @@ from fractions import Fraction
 
 import pytest
 
-from dpsql.engine.accuracy_search import FIRST
+from dpsql.engine.accuracy_targets import FIRST
 from dpsql.engine.relative_targets import STEPS, Cell, tighten_target
-from dpsql.policy.request.target import RelativeError, Target
+from dpsql.policy.request.loss import RelativeError, Target
 
 PLACE = (0, 0)
 

@@ -25,10 +25,10 @@ from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.engine.query_run import PreparedRelease
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.receipts import check_receipt
-from dpsql.plan.sampling import find_sampling_rate
+from dpsql.plan.steps import find_sampling_rate
 from dpsql.policy.request.query import Query
 from dpsql.privacy.mechanisms.entropy import draw_secret
 from dpsql.sql.compile.scan_conditions import PLACEHOLDER, compute_sampling_threshold

@@ -17,11 +17,16 @@ from properties.worlds import DEFAULT, KEYS, Database, I, Row, World, X, policy
 import dpsql
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.engine.query_run import PreparedRelease
-from dpsql.engine.release.draw_release import draw_release, draw_release_in_stages
 from dpsql.engine.release.exact_rows import UnreleasedGroups, read_groups
-from dpsql.engine.release.noisy_groups import GroupRows, StagedSource, _SelectedGroups
-from dpsql.engine.released_table import Keys
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.release.noise import (
+    GroupRows,
+    StagedSource,
+    _SelectedGroups,
+    draw_release,
+    draw_release_in_stages,
+)
+from dpsql.engine.release.released_table import Keys
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.errors import BackendError, InternalError
 from dpsql.planning.build_clamps import BY_GROUP, BY_NORM
 from dpsql.planning.clamp_histogram import count_units_beyond, list_clamp_targets

@@ -13,8 +13,8 @@ from properties.worlds import World, policy
 
 from dpsql.backends import Exact
 from dpsql.engine.query_run import PreparedRelease
-from dpsql.engine.release.draw_release import _build_histogram
 from dpsql.engine.release.exact_rows import count_marginals, read_groups
+from dpsql.engine.release.noise import _build_histogram
 from dpsql.engine.synthetic import prepare_local_table, prepare_stream, prepare_synthetic_table
 from dpsql.planning.measurement import SynthesisPlan
 from dpsql.policy.request.query import Query

@@ -22,8 +22,8 @@ from dpsql.analysis import text_bounds
 from dpsql.analysis.text_bounds import TextBound, _StatementBounds
 from dpsql.api.connection import Connection
 from dpsql.errors import QueryRejected
+from dpsql.plan.interval import MOST_STORED, NO_TEXT
 from dpsql.plan.nodes import Release
-from dpsql.plan.text_size import MOST_STORED, NO_TEXT
 
 COLUMNS: Declared = {
     "id": ("INTEGER", {"type": "integer"}),

@@ -18,7 +18,7 @@ from dpsql.engine.budgets import get_table_budget
 from dpsql.engine.engine import Engine
 from dpsql.engine.query_run import PreparedRelease, QueryRun
 from dpsql.engine.release.exact_rows import read_groups
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.ledger import open_ledger
 from dpsql.plan.types import Value
 from dpsql.planning.clamp_histogram import compute_clamped_moments, count_units_beyond, list_clamp_targets

@@ -15,17 +15,15 @@ from typing import Any, ClassVar
 import pytest
 
 import dpsql.privacy.mechanisms
-from dpsql.analysis.lattice import Lattice
-from dpsql.analysis.release_analysis import Analysis
+from dpsql.analysis.release_analysis import Analysis, Lattice
 from dpsql.plan.aggregates import AGGREGATES
 from dpsql.plan.aggregates.per_unit import WITHIN
 from dpsql.plan.aggregates.windows import OVER
-from dpsql.plan.equality import compute_canonical_text, compute_equality_text
 from dpsql.plan.expressions import Function, Scalar
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.nodes import OuterQuery
-from dpsql.plan.tags import FORMS, TaggedEnum
-from dpsql.plan.types import Type
+from dpsql.plan.text import compute_canonical_text, compute_equality_text
+from dpsql.plan.types import FORMS, TaggedEnum, Type
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.group_selection import OptimalPartitionSelection, Threshold, TopKSelection
 from dpsql.planning.measurement import SynthesisPlan, VectorMeasurement

@@ -17,7 +17,7 @@ from filling import insert
 import dpsql
 from dpsql.api.connection import Connection
 from dpsql.engine.query_run import QueryRun
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.plan.types import Value
 from dpsql.policy.request.query import Query
 

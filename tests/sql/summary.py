@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from dpsql.engine.query_run import QueryRun
 from dpsql.plan.aggregates import AGGREGATES
 from dpsql.plan.aggregates.per_unit import WITHIN
-from dpsql.plan.dependencies import list_steps
 from dpsql.plan.expressions import Call, Column, Expr, ReleasedColumn, Scalar
 from dpsql.plan.nodes import (
     Aggregation,
@@ -37,8 +36,8 @@ from dpsql.plan.nodes import (
     Values,
     is_private,
 )
-from dpsql.plan.render import format_expression
-from dpsql.plan.sampling import format_percent
+from dpsql.plan.steps import format_percent, list_steps
+from dpsql.plan.text import format_expression
 
 
 def summary(prepared: QueryRun) -> str:

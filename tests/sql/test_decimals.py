@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.api.cursor import NUMBER
+from dpsql.api.base_connection import NUMBER
 from dpsql.interfaces.shell.answers import AnswerFormat, View, format_answer
 from dpsql.results import json_format
 

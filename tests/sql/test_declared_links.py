@@ -14,7 +14,7 @@ import yaml
 import dpsql
 from dpsql.api.connection import Connection
 from dpsql.backends.spark.dialect import make_spark_dialect
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.policy import load
 from dpsql.policy.request.query import Query
 from dpsql.sql.compile.statement import emit_release

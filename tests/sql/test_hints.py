@@ -13,7 +13,7 @@ from sqlglot import exp
 import dpsql
 from dpsql.api.connection import Connection
 from dpsql.engine.query_run import QueryRun
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.policy.request.query import Query
 from tests.sql.fixture_files import dialects, refused
 from tests.sql.hints import hints

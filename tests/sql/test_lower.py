@@ -11,8 +11,8 @@ from dpsql.api.connection import Connection
 from dpsql.errors import DataError, QueryRejected
 from dpsql.plan.expressions import Call, Column, Expr, Literal, ReleasedColumn, iterate_columns
 from dpsql.plan.nodes import Filter, Join, JoinKind, OuterQuery, Relation, list_scans
-from dpsql.plan.render import format_expression
 from dpsql.plan.tables import Scan
+from dpsql.plan.text import format_expression
 from dpsql.plan.types import Type, Value
 from tests.sql.study import prepare
 

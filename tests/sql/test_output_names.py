@@ -10,8 +10,8 @@ import pytest
 from sqlglot import exp
 
 from dpsql.sql.parse.dialect import parse_foreign_tokens, require_dialect
-from dpsql.sql.parse.output_names import name_outputs
 from dpsql.sql.parse.rejection import QueryText
+from dpsql.sql.parse.translate import name_outputs
 
 ITEMS = (
     "count(*)", "COUNT(DISTINCT age)", "avg(cost)", "sum(age) + 1", "max(day)::text", "min(cost)::int", "stddev_samp(cost)",

@@ -14,7 +14,7 @@ from dpsql.api.connection import Connection
 from dpsql.engine.engine import Engine
 from dpsql.engine.plan_completion import finish_statement
 from dpsql.engine.query_run import QueryRun
-from dpsql.plan.dependencies import list_releases
+from dpsql.plan.steps import list_releases
 from dpsql.sql.lower.from_sources import MAX_JOINED
 from dpsql.sql.lower.statement import lower_statement
 from dpsql.sql.parse.parse import MAX_CHARACTERS, MAX_NESTING, parse_statement

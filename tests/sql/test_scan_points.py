@@ -19,8 +19,8 @@ import pytest
 import dpsql
 from dpsql.analysis.release_analysis import Measure
 from dpsql.plan.expressions import Column
-from dpsql.sql.compile.dialect import get_dialect
 from dpsql.sql.compile.lattice import emit_decimal_lattice_point, emit_lattice_point
+from dpsql.sql.compile.scalars import get_dialect
 
 RULES = {
     "version": 1,

@@ -19,7 +19,7 @@ from worlds import Declared, close_all, connected, prepared, statistics, world
 import dpsql
 from dpsql.sql.compile import relations
 from dpsql.sql.compile import scan_conditions as written
-from dpsql.sql.compile.dialect import get_dialect
+from dpsql.sql.compile.scalars import get_dialect
 from dpsql.sql.compile.scan_conditions import StoredConditions
 
 NUMBERS = (None, -128, -3, -2, -1, 0, 1, 4, 5, 6, 127)

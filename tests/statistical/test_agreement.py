@@ -20,8 +20,8 @@ import dpsql
 from dpsql.engine.intervals.cells import compute_intervals
 from dpsql.engine.intervals.simulation import simulate_intervals
 from dpsql.engine.postprocess.consistency import make_consistent
-from dpsql.engine.release.draw_release import draw_release
-from dpsql.engine.released_table import ReleasedTable
+from dpsql.engine.release.noise import draw_release
+from dpsql.engine.release.released_table import ReleasedTable
 from dpsql.plan.expressions import ReleasedColumn
 from dpsql.privacy.mechanisms import SystemEntropy
 

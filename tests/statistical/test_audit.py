@@ -38,8 +38,8 @@ from statistical.audit_cases import ALONE, CASES
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.release.draw_release import draw_release
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.release.noise import draw_release
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.policy.request.query import Query
 from dpsql.privacy.mechanisms import DiscreteGaussian, Geometric, LInfinityMechanism, Staircase, SystemEntropy
 from dpsql.privacy.mechanisms.entropy import Entropy

@@ -11,8 +11,8 @@ from statistical.chance import FALSE_ALARM
 from statistical.test_samplers import geometric_p_value, p_value
 
 from dpsql.privacy.mechanisms import Geometric
-from dpsql.privacy.mechanisms.coupling import Coupling
 from dpsql.privacy.mechanisms.entropy import SystemEntropy
+from dpsql.privacy.mechanisms.geometric import Coupling
 
 DRAWS = 200_000
 CASES = [

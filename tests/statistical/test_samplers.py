@@ -17,9 +17,9 @@ from scipy.special import chdtrc, ndtr, ndtri
 from statistical.chance import FALSE_ALARM
 
 from dpsql.privacy.mechanisms import sampler
-from dpsql.privacy.mechanisms.coin import Coin
 from dpsql.privacy.mechanisms.entropy import SystemEntropy
 from dpsql.privacy.mechanisms.sampler import (
+    Coin,
     Integers,
     sample_discrete_gaussian,
     sample_l_infinity_vectors,

@@ -30,7 +30,7 @@ from tpch.verdicts import (
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.policy.request.query import Query
 
 CERTAIN = 1 - 1e-11

@@ -7,15 +7,15 @@ from dataclasses import replace
 from enum import Enum, auto
 from functools import reduce
 
-from dpsql.analysis.partitions.dimension import (
+from dpsql.analysis.partitions.predicates import (
     Dimension,
+    find_possible_positions,
     intersect_filters,
     make_partition_filter,
     merge_filters,
     with_positions,
     with_source,
 )
-from dpsql.analysis.partitions.predicates import find_possible_positions
 from dpsql.plan.expressions import Call, Column, Expr, iterate_columns, substitute_columns
 from dpsql.plan.nodes import (
     Filter,

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dpsql.backends.base import TableOrigin
-from dpsql.backends.declared_keys import build_table_keys
+from dpsql.backends.base import TableOrigin, build_table_keys
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.backends.duckdb.settings import SettingsGuard
 from dpsql.backends.duckdb.statements import Rows, StatementRunner

@@ -24,9 +24,9 @@ from dpsql.backends.dialect import (
 )
 from dpsql.backends.duckdb.sources import UNCHECKED, UNTYPED
 from dpsql.plan.expressions import Call, Column, ColumnInfo
+from dpsql.plan.interval import MOST_STORED
 from dpsql.plan.nodes import Release
 from dpsql.plan.tables import UnnestedList
-from dpsql.plan.text_size import MOST_STORED
 from dpsql.plan.types import Pairs, Type
 from dpsql.policy.names import quote_identifier
 

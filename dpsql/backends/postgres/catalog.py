@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from dpsql.backends.base import TableOrigin
-from dpsql.backends.declared_keys import build_table_keys
+from dpsql.backends.base import TableOrigin, build_table_keys
 from dpsql.backends.postgres.dialect import POSTGRES, SCHEMA
 from dpsql.backends.postgres.session import Rows, TransactionRunner
 from dpsql.errors import BackendError, PolicyError

@@ -13,12 +13,11 @@ from dpsql.backends.base import DatabaseIdentity, Exact, TableOrigin, TemporaryT
 from dpsql.backends.dialect import Dialect
 from dpsql.backends.postgres import catalog
 from dpsql.backends.postgres.catalog import DeclaredTables
-from dpsql.backends.postgres.columns import emit_copied_column
-from dpsql.backends.postgres.dialect import POSTGRES, SCHEMA
+from dpsql.backends.postgres.dialect import POSTGRES, SCHEMA, emit_copied_column
 from dpsql.backends.postgres.session import TIMEOUT, TransactionRunner, require_version
 from dpsql.backends.public_copies import Columns, PublicCopies, make_changed_table_error
 from dpsql.errors import BackendError, PolicyError
-from dpsql.ledger.database_identity import POSTGRES as IDENTITY
+from dpsql.ledger.anchor import POSTGRES as IDENTITY
 from dpsql.policy import normalize_name, split_table_name
 from dpsql.policy.skeleton import TableKeys
 

@@ -40,14 +40,17 @@ from dpsql.backends.function_spellings import (
     has_separator,
     read_case_mapping,
 )
-from dpsql.backends.postgres.let_bindings import (
+from dpsql.backends.postgres.moments import MOMENTS
+from dpsql.backends.postgres.values import (
+    INFINITY,
+    NAN,
+    REAL,
     bind_arguments,
     emit_bigint_or_null,
+    emit_constant,
     emit_double,
     emit_timestamp,
 )
-from dpsql.backends.postgres.moments import MOMENTS
-from dpsql.backends.postgres.values import INFINITY, NAN, REAL, emit_constant
 from dpsql.plan.expressions import Call, Literal, WorkRule
 from dpsql.plan.functions import growth
 from dpsql.plan.types import Type

@@ -22,8 +22,13 @@ from dpsql.backends.function_spellings import (
     define_time_buckets,
     define_years_truncations,
 )
-from dpsql.backends.postgres.let_bindings import bind_arguments, emit_bigint_or_null, emit_timestamp
-from dpsql.backends.postgres.values import REAL, emit_constant
+from dpsql.backends.postgres.values import (
+    REAL,
+    bind_arguments,
+    emit_bigint_or_null,
+    emit_constant,
+    emit_timestamp,
+)
 from dpsql.plan.types import Type
 
 

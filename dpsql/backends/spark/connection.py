@@ -13,11 +13,10 @@ from dpsql.backends.base import DatabaseIdentity, Exact, TableOrigin, TemporaryT
 from dpsql.backends.dialect import Dialect
 from dpsql.backends.public_copies import Columns, PublicCopies, make_changed_table_error
 from dpsql.backends.spark.catalog import DeclaredTables
-from dpsql.backends.spark.columns import emit_copied_column
-from dpsql.backends.spark.dialect import make_spark_dialect
+from dpsql.backends.spark.dialect import emit_copied_column, make_spark_dialect
 from dpsql.backends.spark.session import SessionRunner, close_session, open_session, pin_settings
 from dpsql.errors import BackendError
-from dpsql.ledger.database_identity import SPARK as IDENTITY
+from dpsql.ledger.anchor import SPARK as IDENTITY
 from dpsql.policy.names import quote_identifier
 
 _MOST_PLANNED = 1000

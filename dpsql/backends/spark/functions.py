@@ -43,8 +43,7 @@ from dpsql.backends.function_spellings import (
     has_only_texts,
     has_separator,
 )
-from dpsql.backends.spark.patterns import make_like_template, translate_letters
-from dpsql.backends.spark.values import INFINITY, NAN, emit_constant
+from dpsql.backends.spark.values import INFINITY, NAN, emit_constant, make_like_template, translate_letters
 from dpsql.plan.expressions import WorkRule
 from dpsql.plan.functions import growth
 from dpsql.plan.types import Type

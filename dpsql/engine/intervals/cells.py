@@ -19,7 +19,7 @@ from dpsql.engine.intervals.post_selection import (
     has_shared_noise,
 )
 from dpsql.engine.intervals.simulation import can_simulate, simulate_intervals
-from dpsql.engine.released_table import Components, ReleasedTable, estimate_moment, estimate_moments
+from dpsql.engine.release.released_table import Components, ReleasedTable, estimate_moment, estimate_moments
 from dpsql.plan.aggregates import AGGREGATES, Aggregate, Moment
 from dpsql.plan.aggregates.base import divide_to_double, round_to_double
 from dpsql.plan.expressions import Expr, ReleasedColumn

@@ -31,7 +31,7 @@ from dpsql.engine.intervals.simulation import (
     draw_joint_noise,
     simulate_values,
 )
-from dpsql.engine.released_table import ReleasedTable
+from dpsql.engine.release.released_table import ReleasedTable
 from dpsql.errors import OperationalError
 from dpsql.plan.nodes import OuterQuery, Output, Release
 from dpsql.plan.provenance import find_provenance, mark_noiseless_outputs

@@ -17,8 +17,8 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.analysis.lattice import Lattice
-from dpsql.engine.released_table import ReleasedTable, estimate_moments
+from dpsql.analysis.release_analysis import Lattice
+from dpsql.engine.release.released_table import ReleasedTable, estimate_moments
 from dpsql.plan.aggregates import AGGREGATES, Moment
 from dpsql.plan.nodes import Aggregation
 from dpsql.planning.choose import get_statistic

@@ -14,12 +14,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.engine.released_table import ReleasedTable
+from dpsql.engine.release.released_table import ReleasedTable
 from dpsql.plan.aggregates import AGGREGATES
-from dpsql.plan.dependencies import list_releases
 from dpsql.plan.expressions import Expr, ReleasedColumn, Scalar, walk
 from dpsql.plan.nodes import Aggregation
 from dpsql.plan.provenance import Provenance
+from dpsql.plan.steps import list_releases
 from dpsql.planning.choose import get_statistic
 from dpsql.planning.group_selection import Threshold
 from dpsql.planning.measurement import MeasurementPlan

@@ -32,12 +32,12 @@ from dpsql.analysis.intervals import derive_interval
 from dpsql.backends.scratch_database import ScratchDatabase
 from dpsql.engine.intervals.noise_laws import compute_allowances
 from dpsql.engine.intervals.post_selection import PostSelection
-from dpsql.engine.release.noisy_groups import draw_noise
-from dpsql.engine.released_table import Components, ReleasedTable
+from dpsql.engine.release.noise import draw_noise
+from dpsql.engine.release.released_table import Components, ReleasedTable
 from dpsql.errors import OperationalError
 from dpsql.plan.aggregates import AGGREGATES, Moment
 from dpsql.plan.expressions import Call, Expr, Literal, ReleasedColumn, compute_expression_size, walk
-from dpsql.plan.functions.conditional import split_case_branches
+from dpsql.plan.functions.operators import split_case_branches
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import Aggregation, list_released_columns
 from dpsql.plan.types import Type

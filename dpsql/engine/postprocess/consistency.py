@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.engine.released_table import Components, ReleasedTable, build_released_table
+from dpsql.engine.release.released_table import Components, ReleasedTable, build_released_table
 from dpsql.plan.aggregates import AGGREGATES
 from dpsql.plan.aggregates.base import EstimateSeries, to_values
 from dpsql.plan.types import Type

@@ -9,9 +9,14 @@ from dataclasses import replace
 from dpsql.analysis.listed_keys import has_unlisted_keys, measures_presence
 from dpsql.analysis.nullability import is_never_null
 from dpsql.engine.intervals.cells import CONFIDENCE, compute_intervals
-from dpsql.engine.released_table import Components, ReleasedTable, build_released_table, estimate_moments
+from dpsql.engine.release.released_table import (
+    Components,
+    ReleasedTable,
+    build_released_table,
+    estimate_moments,
+)
 from dpsql.plan.aggregates import AGGREGATES, Moment
-from dpsql.plan.aggregates.statistics import COUNT
+from dpsql.plan.aggregates.base import COUNT
 from dpsql.plan.expressions import Call, Expr, Literal, is_conditional
 from dpsql.plan.nodes import Aggregation, Release
 from dpsql.plan.types import Type, Value

@@ -12,7 +12,7 @@ import numpy as np
 from dpsql.analysis.domains import Domain, list_combinations
 from dpsql.analysis.release_analysis import Analysis
 from dpsql.backends import Exact
-from dpsql.engine.released_table import Keys
+from dpsql.engine.release.released_table import Keys
 from dpsql.planning.clamp_histogram import (
     ClampedSum,
     ClampedSums,
@@ -28,8 +28,7 @@ from dpsql.planning.quantiles import RankWindow
 from dpsql.planning.statistics import ROWS, UNITS, Statistic
 from dpsql.privacy.synthesis.mst import Mst, list_read_marginals
 from dpsql.privacy.synthesis.workload import Counts, Marginal
-from dpsql.sql.compile.statement import ReleaseStatement
-from dpsql.sql.compile.top_k_scores import SCORE
+from dpsql.sql.compile.statement import SCORE, ReleaseStatement
 
 
 @dataclass(frozen=True, slots=True)

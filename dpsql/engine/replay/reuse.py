@@ -10,18 +10,16 @@ from fractions import Fraction
 from typing import Any
 
 from dpsql.analysis.release_analysis import Analysis
-from dpsql.engine.released_table import ReleasedTable, build_released_table
+from dpsql.engine.release.released_table import ReleasedTable, build_released_table
 from dpsql.engine.replay.stored_release import StoredRelease, compute_digest, make_corruption_error
 from dpsql.plan.aggregates import AGGREGATES
-from dpsql.plan.dependencies import KnownValues, substitute_subqueries
-from dpsql.plan.equality import compute_equality_text
-from dpsql.plan.sampling import find_sampling_rate
+from dpsql.plan.steps import KnownValues, find_sampling_rate, substitute_subqueries
+from dpsql.plan.text import compute_equality_text
 from dpsql.planning.choose import get_statistic, list_needed_statistics
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.statistics import Component, Statistic, StatisticVector
 from dpsql.privacy.accounting.accountants.base import search_largest_epsilon
-from dpsql.privacy.accounting.charge import Charge
-from dpsql.privacy.accounting.events import Event, Gaussian, Pure
+from dpsql.privacy.accounting.events import Charge, Event, Gaussian, Pure
 from dpsql.privacy.mechanisms import (
     CombinedNoise,
     DiscreteGaussian,

@@ -12,16 +12,16 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpsql.engine.released_table import Components, Keys, ReleasedTable, build_released_table
+from dpsql.engine.release.released_table import Components, Keys, ReleasedTable, build_released_table
 from dpsql.errors import IntegrityError
-from dpsql.plan.dependencies import KnownValues, substitute_subqueries
-from dpsql.plan.equality import compute_equality_text, compute_equality_texts
+from dpsql.plan.steps import KnownValues, substitute_subqueries
+from dpsql.plan.text import compute_equality_text, compute_equality_texts
 from dpsql.plan.types import Value
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.policy import Policy
 from dpsql.privacy.accounting.events import Event, from_json, to_json
 from dpsql.privacy.mechanisms import CombinedNoise, Mechanism
-from dpsql.privacy.mechanisms.records import from_stored_list, to_stored_list
+from dpsql.privacy.mechanisms.base import from_stored_list, to_stored_list
 
 _VERSION = 1
 

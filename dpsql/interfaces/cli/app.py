@@ -11,16 +11,13 @@ import typer
 from dpsql import __version__
 from dpsql.interfaces.cli.budget import account, budget
 from dpsql.interfaces.cli.check import check
-from dpsql.interfaces.cli.demo import demo
 from dpsql.interfaces.cli.init import init
-from dpsql.interfaces.cli.ledger import amend, give_back, ledger, reset, unlock
+from dpsql.interfaces.cli.ledger import amend, give_back, ledger, receipt, reset, unlock
 from dpsql.interfaces.cli.options import with_option_groups
-from dpsql.interfaces.cli.plan import plan, simulate
+from dpsql.interfaces.cli.plan import demo, plan, simulate
 from dpsql.interfaces.cli.publish import publish, report, run
-from dpsql.interfaces.cli.queries import explain, query
-from dpsql.interfaces.cli.receipt import receipt
+from dpsql.interfaces.cli.queries import explain, query, shell
 from dpsql.interfaces.cli.serve import serve
-from dpsql.interfaces.cli.shell import shell
 from dpsql.interfaces.cli.suggest import suggest
 from dpsql.interfaces.cli.users import audit, users
 

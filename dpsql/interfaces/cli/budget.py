@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from dpsql.api.remote.address import is_address
+from dpsql.api.opening import is_address
 from dpsql.errors import LossError, OperationalError, ProgrammingError
 from dpsql.interfaces.cli.connections import get_default_ledger, require_no_ledger
 from dpsql.interfaces.cli.options import LedgerFile, LedgerKey
@@ -262,7 +262,7 @@ def account(
         least = format_rounded(fixed_epsilon(found, asked), 4, up=True)
         print(f"\nε {least} if the list is fixed before the first answer (best of all Rényi orders)")
     if plot is not None:
-        from dpsql.privacy.accounting.comparison import compare_prefixes
+        from dpsql.privacy.accounting.composition import compare_prefixes
         from dpsql.results.charts import save_line_plot
 
         lines = _list_lines(compare_prefixes(found, asked))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeAlias
 
 import typer
 
-from dpsql.engine.policy_advice import iterate_policy_warnings
+from dpsql.engine.budgets import iterate_policy_warnings
 from dpsql.errors import Error, ProgrammingError
 from dpsql.interfaces.cli.connections import (
     find_default_epsilon,
@@ -203,7 +203,7 @@ def _describe_rows_without_unit(
     """Yield a line for each table with rows that belong to no privacy unit."""
     from dpsql.policy import normalize_name
     from dpsql.sql.compile.relations import emit_count_without_unit
-    from dpsql.sql.lower.table_names import build_scan
+    from dpsql.sql.lower.dotted_names import build_scan
 
     names = rules.list_private_tables()
     queries = [
@@ -225,7 +225,7 @@ def _describe_crossing_rows(rules: Policy, declared: AnalystSchema, backend: Duc
     from dpsql.plan.expressions import Column
     from dpsql.policy import normalize_name
     from dpsql.sql.compile.relations import emit_crossings
-    from dpsql.sql.lower.table_names import build_scan
+    from dpsql.sql.lower.dotted_names import build_scan
 
     asked = [
         (name, link.names, link.table, link.keys)
@@ -499,7 +499,7 @@ def _find_last_answer_time(task: _CheckedPolicy) -> datetime | None:
 
 def _render_policy_summary(rules: Policy) -> Iterator[RenderableType]:
     from dpsql.interfaces.shell.answers import build_table
-    from dpsql.interfaces.shell.describe import format_domain
+    from dpsql.interfaces.shell.commands import format_domain
 
     yield f"privacy unit: {rules.privacy_unit}; neighbors: {rules.neighbors}"
     if rules.max_epsilon is not None:

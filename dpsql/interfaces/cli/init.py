@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import typer
 from pydantic_core import PydanticCustomError
 
-from dpsql.api.remote.address import is_spark
+from dpsql.api.opening import is_spark
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.interfaces.cli.connections import get_default_policy_path, parse_location
 from dpsql.interfaces.cli.options import Database

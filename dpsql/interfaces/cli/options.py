@@ -17,9 +17,8 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from dpsql.errors import LossError, ProgrammingError
-from dpsql.policy.request.loss import parse_amount
+from dpsql.policy.request.loss import CONFIDENCE, Target, parse_amount, parse_confidence, parse_target_error
 from dpsql.policy.request.query import QueryOptions
-from dpsql.policy.request.target import CONFIDENCE, Target, parse_confidence, parse_target_error
 
 _Number = TypeVar("_Number")
 
@@ -302,7 +301,7 @@ def require_loss(
 
     Raises ProgrammingError if there is none, unless a `server` may have a default.
     """
-    from dpsql.sql.parse.stated_options import parse_stated_options
+    from dpsql.sql.parse.session_statement import parse_stated_options
 
     said = parse_stated_options(sql, dialect)
     if target_error is None and said.target_error is None:

@@ -1,4 +1,4 @@
-"""`dpsql plan`: estimate the accuracy of queries at several ε on generated rows, before a policy is final."""
+"""`dpsql plan`, `dpsql simulate` and `dpsql demo`: try queries without private data."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from dpsql.backends.simulated_rows import SimulationSize
     from dpsql.policy import Policy
     from dpsql.results.result import Result
+
+
+# `dpsql plan`: estimate the accuracy of queries at several ε on generated rows, before a policy is final.
 
 
 # `dpsql simulate`.
@@ -196,7 +199,7 @@ def _measure_accuracies(
     """Measure a query at each loss, smallest first. Raises ProgrammingError for a query with its own loss, and for EXPLAIN."""
     import dpsql
     from dpsql.interfaces.shell.session import is_explain
-    from dpsql.sql.parse.stated_options import parse_stated_options
+    from dpsql.sql.parse.session_statement import parse_stated_options
 
     said = parse_stated_options(text.sql, dialect)
     if is_explain(text.sql) or said.epsilon is not None or said.target_error is not None:
@@ -300,3 +303,29 @@ def _plot_accuracies(drawn: dict[str, list[Accuracy]], path: Path) -> None:
                 if part is not None:
                     lines.setdefault(f"{label}: {name}", []).append((float(each.epsilon), part))
     save_line_plot(lines, path, xlabel="ε", ylabel="±95% of the value", xscale="log", yscale="log")
+
+
+# `dpsql demo`.
+
+
+Save = Annotated[
+    Path | None,
+    typer.Option(
+        "--save",
+        metavar="DIRECTORY",
+        help="Keep the database, its policy and the ledger in this directory. [default: delete them]",
+        show_default=False,
+    ),
+]
+
+
+def demo(save: Save = None) -> None:
+    """Run five example queries on real data.
+
+    Each private answer is shown beside the true one. The data is the RAND Health Insurance Experiment, which is public, so this
+    demo, unlike any other command, may show true answers.
+    """
+    from dpsql.interfaces.demo import run_tour
+    from dpsql.interfaces.shell.answers import View
+
+    run_tour(View.from_stream(sys.stdout), print, save)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dpsql.api.connection import Connection
-    from dpsql.interfaces.publish.publication import Publication, RefusedQuery
+    from dpsql.interfaces.publish import Publication, RefusedQuery
     from dpsql.results.result import Result
 
 
@@ -60,7 +60,7 @@ def publish(
     Nothing is charged unless every query is valid and all fit into the budget. Publishing again is free: it writes the same
     numbers, and continues an interrupted run.
     """
-    from dpsql.interfaces.publish.publication import load_publication
+    from dpsql.interfaces.publish import load_publication
     from dpsql.ledger.open import is_url
 
     publication = load_publication(file)
@@ -78,7 +78,7 @@ def run_publication(
     connection: Connection, publication: Publication, output: Path | None, *, check: bool
 ) -> None:
     """Run all queries, or show their charge. Raises typer.Exit with 3 if a query is refused, 4 if they do not fit."""
-    from dpsql.interfaces.publish.publication import forecast_publication, publish_tables, require_budget
+    from dpsql.interfaces.publish import forecast_publication, publish_tables, require_budget
 
     if output is None and not check:
         raise ProgrammingError(
@@ -144,7 +144,7 @@ def run(
 
     The answers are written as by `dpsql publish` and named after the files; a file's second query is NAME_2.
     """
-    from dpsql.interfaces.publish.publication import build_publication
+    from dpsql.interfaces.publish import build_publication
     from dpsql.policy import load
 
     data = parse_location(database)
@@ -187,7 +187,7 @@ def report(target: Target, *, output: Output, ledger_key: LedgerKey = None) -> N
 
     The page contains the texts of queries, as the ledger does, but no answers.
     """
-    from dpsql.interfaces.report.page import LedgerSummary, render_page
+    from dpsql.interfaces.report import LedgerSummary, render_page
     from dpsql.ledger.digest import read_ledger_key as key_of
     from dpsql.ledger.reader import LedgerReader
 

@@ -1,10 +1,10 @@
-"""`dpsql query` and `dpsql explain`, the formats of answers, and files of queries."""
+"""`dpsql query`, `dpsql explain` and `dpsql shell`, the formats of answers, and files of queries."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from importlib.util import find_spec
@@ -13,19 +13,24 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
-from dpsql.api.remote.address import is_address
+from dpsql.api.opening import is_address
 from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.interfaces.cli.connections import (
     connect_to_source,
     find_source_epsilon,
+    hide_password,
+    parse_location,
+    resolve_policy_path,
 )
 from dpsql.interfaces.cli.options import (
     ConnectionOptions,
     Dialect,
     Fresh,
     QueryTerms,
+    Reserve,
     Source,
     Sql,
+    make_number_parser,
     read_sql,
     require_loss,
 )
@@ -33,8 +38,13 @@ from dpsql.interfaces.shell.answers import AnswerFormat
 
 if TYPE_CHECKING:
     from dpsql.api.base_connection import BaseConnection
-    from dpsql.interfaces.shell.describe import Listing
+    from dpsql.interfaces.shell.commands import Listing
+    from dpsql.interfaces.shell.settings import SessionState, Settings
+    from dpsql.policy.request.loss import Target
     from dpsql.results.result import Result
+
+
+# `dpsql query` and `dpsql explain`, the formats of answers, and files of queries.
 
 
 # Write the answer of `dpsql query` in a format, to a file or to standard output.
@@ -247,12 +257,12 @@ def query(
     SHOW TABLES and DESCRIBE t are answered from the policy, at no charge. The answer is written to standard output or to a file,
     with the 95% interval of each noisy value. The charge follows a table; with other formats it is written to standard error.
     """
-    from dpsql.interfaces.shell import describe
+    from dpsql.interfaces.shell import commands
 
     text, form = read_sql(sql), resolve_output_format(style, output)
-    if (table := describe.parse_describe_statement(text)) is not None:
+    if (table := commands.parse_describe_statement(text)) is not None:
         with connect_to_source(database, options) as connection:
-            found = describe.build_listing(table, connection.describe())
+            found = commands.build_listing(table, connection.describe())
         write_listing(found, form, output)
         return
     asked = AskedQuery.from_options(database, options, text, terms, dialect)
@@ -265,8 +275,7 @@ def _answer_query(
 ) -> None:
     """Write the answer to a query, or its plan for EXPLAIN, and its charge."""
     from dpsql.interfaces.shell.answers import View, format_remarks, make_dim
-    from dpsql.interfaces.shell.query_progress import QueryInterrupted, run_query
-    from dpsql.interfaces.shell.session import is_explain
+    from dpsql.interfaces.shell.session import QueryInterrupted, is_explain, run_query
 
     terms = asked.terms.to_query_options(asked.dialect)
     if is_explain(asked.sql):
@@ -283,3 +292,142 @@ def _answer_query(
     when = connection.find_answer_time(result.receipt)
     remarks = format_remarks(result, asked.loss, connection.budget().values(), when)
     print(View.from_stream(stream).render_parts(make_dim(remarks)), file=stream)
+
+
+# `dpsql shell`.
+
+
+class ShellFormat(StrEnum):
+    """The format of answers."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+    markdown = "markdown"
+
+
+ShellStyle = Annotated[
+    ShellFormat | None,
+    typer.Option(
+        "--format",
+        "-f",
+        help="The format of answers. [default: the setting `format`, else table]",
+        show_default=False,
+    ),
+]
+ShellDialect = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The SQL dialect of queries: duckdb, postgres, spark, snowflake, bigquery or tsql. [default: the setting `dialect`, else duckdb]",
+        show_default=False,
+    ),
+]
+AskAbove = Annotated[
+    Fraction | None,
+    typer.Option(
+        parser=make_number_parser("ask_above"),
+        metavar="NUMBER",
+        help="The ε above which the shell shows the price of a query and asks for confirmation. [default: the setting `ask_above`, else 1]",
+        show_default=False,
+    ),
+]
+
+
+def shell(
+    database: Source,
+    *,
+    options: ConnectionOptions,
+    terms: QueryTerms,
+    dialect: ShellDialect = None,
+    fresh: Fresh = False,
+    style: ShellStyle = None,
+    ask_above: AskAbove = None,
+    reserve: Reserve = None,
+) -> None:
+    """Start the interactive shell.
+
+    Statements end with a semicolon. Statements from a pipe are answered one by one, without a prompt. Settings are in
+    ~/.config/dpsql/config.toml.
+    """
+    from dpsql.interfaces.shell.settings import get_config_path, load_settings
+    from dpsql.sql.parse.dialect import require_dialect
+
+    settings = load_settings(get_config_path())
+    settings = replace(
+        settings,
+        ask_above=settings.ask_above if ask_above is None else ask_above,
+        dialect=dialect or settings.dialect,
+        format=settings.format if style is None else style.value,
+    )
+    require_dialect(settings.dialect)
+    target = terms.parse_target()
+    default = find_source_epsilon(database, options.policy)
+    epsilon = default if terms.epsilon is None and target is None else terms.epsilon
+    with connect_to_source(database, options, fresh=fresh, reserve=reserve) as connection:
+        state = _build_state(connection, replace(terms, epsilon=epsilon), target, settings)
+        _run_session(state, _describe_source(database, options.policy))
+
+
+def _build_state(
+    connection: BaseConnection, terms: QueryTerms, target: Target | None, settings: Settings
+) -> SessionState:
+    from dpsql.interfaces.shell.answers import View
+    from dpsql.interfaces.shell.settings import PLAIN, SessionState
+
+    view = View.from_stream(sys.stdout)
+    return SessionState(
+        connection,
+        replace(view, color=view.color and settings.theme != PLAIN),
+        terms.epsilon,
+        terms.delta,
+        terms.max_groups,
+        AnswerFormat(settings.format),
+        dialect=settings.dialect,
+        target=target,
+        settings=settings,
+    )
+
+
+def _run_session(state: SessionState, source: str) -> None:
+    """Run the statements of a terminal or a pipe. Raises typer.Exit with 1 if a statement of a pipe failed."""
+    from dpsql.interfaces.shell.prompt import get_history_path, run_interactive, run_piped
+    from dpsql.interfaces.shell.session import Session
+
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        print(_format_banner(state, source))
+        run_interactive(Session(state), history=get_history_path() if state.settings.history else None)
+    elif not run_piped(Session(state), sys.stdin, _write_flushed, _write_error):
+        raise typer.Exit(1)
+
+
+def _describe_source(database: str, policy: Path | None) -> str:
+    place = parse_location(database)
+    return (
+        database
+        if is_address(database)
+        else f"{hide_password(place)} under {resolve_policy_path(place, policy)}"
+    )
+
+
+def _format_banner(state: SessionState, what: str) -> str:
+    import dpsql
+
+    unit = state.connection.describe().privacy_unit
+    loss = "\\epsilon 0.1 sets the privacy loss of a query"
+    if state.epsilon is not None:
+        loss = f"each query is charged ε {float(state.epsilon):g}"
+    elif state.target is not None:
+        loss = f"each query has the target {state.target}"
+    return (
+        f"dpsql {dpsql.__version__}: {what}, which protects each {unit}\n"
+        f"{loss}; \\? lists the commands, \\q quits"
+    )
+
+
+def _write_flushed(text: str) -> None:
+    print(text, flush=True)
+
+
+def _write_error(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

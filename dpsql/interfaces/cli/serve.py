@@ -19,7 +19,7 @@ from dpsql.interfaces.cli.users import USERS, Store
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from dpsql.interfaces.server.http.door import HttpServer
+    from dpsql.interfaces.server.http.listener import HttpServer
     from dpsql.interfaces.server.http.oidc import OidcProvider
     from dpsql.interfaces.server.service import Service
     from dpsql.interfaces.server.users import UserStore
@@ -324,8 +324,8 @@ def _run_server(settings: _ServerSettings, provider: OidcProvider | None) -> Non
 
 def _open_service(settings: _ServerSettings, users: UserStore) -> Service:
     """Open the audit log, and the service that answers queries."""
-    from dpsql.interfaces.server.audit import ServerAudit, get_audit_anchor
     from dpsql.interfaces.server.limits import Limits
+    from dpsql.interfaces.server.oversight import ServerAudit, get_audit_anchor
     from dpsql.interfaces.server.service import Service
     from dpsql.ledger.audit_log import AuditLog
     from dpsql.ledger.digest import read_ledger_key
@@ -357,11 +357,10 @@ async def _serve_until_signal(
     service: Service, listen: ListenOptions, tls: SSLContext | None, provider: OidcProvider | None
 ) -> None:
     """Listen on both ports, and print them; a reload after SIGHUP that fails is in the log."""
-    from dpsql.interfaces.server.doors import Lifecycle, serve_until_signal
     from dpsql.interfaces.server.listener import PgServer
     from dpsql.interfaces.server.service import describe_service, reload_service
+    from dpsql.interfaces.server.serving import Lifecycle, UserChangeWatcher, serve_until_signal
     from dpsql.interfaces.server.sockets import is_local, log_event
-    from dpsql.interfaces.server.user_changes import UserChangeWatcher
 
     host, in_the_clear = listen.host, listen.in_the_clear
     requires_tls = tls is not None and not is_local(host)
@@ -418,7 +417,7 @@ def _make_login_provider(settings: _ServerSettings) -> OidcProvider | None:
 
 def _check_server(settings: _ServerSettings) -> None:
     """Print the results of the checks, and exit with code 1 if a server would not start."""
-    from dpsql.interfaces.server.check import ServerOptions, iterate_findings
+    from dpsql.interfaces.server.serving import ServerOptions, iterate_findings
     from dpsql.interfaces.shell.answers import format_error
 
     data, listen = settings.data, settings.listen
@@ -455,7 +454,7 @@ _NO_HTTP = "HTTP: not available, since starlette or uvicorn is not installed: pi
 def _find_http_server() -> type[HttpServer] | None:
     """Return the HTTP server's class, or None if its requirements are not installed."""
     try:
-        from dpsql.interfaces.server.http.door import HttpServer
+        from dpsql.interfaces.server.http.listener import HttpServer
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("starlette", "uvicorn", "h11", "anyio"):
             return None

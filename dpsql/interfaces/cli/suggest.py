@@ -29,8 +29,7 @@ from dpsql.policy.names import normalize_name
 if TYPE_CHECKING:
     from dpsql.api.connection import Connection
     from dpsql.backends.analyst_schema import DatabaseSchema
-    from dpsql.interfaces.suggest.questions import Proposal, Question
-    from dpsql.interfaces.suggest.text import Keys
+    from dpsql.interfaces.suggest import Keys, Proposal, Question
     from dpsql.policy import Policy
     from dpsql.results.result import Result
 
@@ -156,9 +155,8 @@ def _ask_questions(
     Raises ProgrammingError (`nothing_to_suggest`) if there is none, and typer.Exit after a `check`, which charges nothing.
     """
     from dpsql.api.connection import Connection as Queries
-    from dpsql.interfaces.publish.publication import build_publication, forecast_publication, require_budget
-    from dpsql.interfaces.suggest.questions import build_questions, find_proposal
-    from dpsql.interfaces.suggest.text import with_keys
+    from dpsql.interfaces.publish import build_publication, forecast_publication, require_budget
+    from dpsql.interfaces.suggest import build_questions, find_proposal, with_keys
     from dpsql.policy import load
 
     engine, table = connection.engine, task.table
@@ -194,7 +192,7 @@ def _write_proposals(
     task: _ProposalTask, found: Sequence[tuple[Question, Result, Proposal | None]], target: Path
 ) -> None:
     """Write the receipts and the proposed policy, and print the changes."""
-    from dpsql.interfaces.suggest.text import with_keys
+    from dpsql.interfaces.suggest import with_keys
 
     table, rules, text = task.table, task.file, task.text
     receipts = target.with_suffix(".receipts.json")
@@ -238,7 +236,7 @@ def _format_quantiles(question: Question, result: Result) -> str:
 
 def _build_sample_keys(wide: Policy, table: str, asked: Sequence[Question]) -> Keys:
     """Return a sample proposal for each query: its bounds, or values of the column's type."""
-    from dpsql.interfaces.suggest.questions import SAMPLES
+    from dpsql.interfaces.suggest import SAMPLES
 
     declared = wide.tables[
         next(name for name in wide.tables if normalize_name(name) == normalize_name(table))
@@ -271,7 +269,7 @@ def _format_column_name(table: str, question: Question) -> str:
 
 
 def _explain_no_proposal(question: Question) -> str:
-    from dpsql.interfaces.suggest.questions import MOST_LISTED
+    from dpsql.interfaces.suggest import MOST_LISTED
 
     if question.key != "values":
         return "no value was found"

@@ -1,6 +1,6 @@
 """`dpsql serve`: an engine behind the PostgreSQL wire protocol and HTTP, for analysts without access to the data.
 
-`protocol` is the wire protocol as a state machine without sockets; `users` stores users and tokens; `session` runs the statements
-of a client: `utilities` those of the session, `session_queries` the others; `service` holds the state that all sessions share;
-`listener` has the sockets of PostgreSQL's clients, and `http` is the other protocol.
+`protocol` is the wire protocol as a state machine without sockets, `listener` has the sockets of its clients, `session` runs a
+client's statements, and `settings` has those that the session answers itself. `http` is the other protocol. Both share `service`,
+the state of all sessions, `limits`, `users`, `statement_runs` and `oversight`; `serving` starts and stops everything.
 """

@@ -16,10 +16,9 @@ from typing import Any
 
 from dpsql.errors import Error, InternalError
 from dpsql.interfaces.server.limits import Limits
-from dpsql.interfaces.server.protocol.backend import error_response
 from dpsql.interfaces.server.protocol.conversation import Conversation
-from dpsql.interfaces.server.protocol.failure import Failure, StatementError
-from dpsql.interfaces.server.protocol.frontend import MOST
+from dpsql.interfaces.server.protocol.errors import Failure, StatementError
+from dpsql.interfaces.server.protocol.messages import MOST, error_response
 from dpsql.interfaces.server.protocol.scram import Verifier
 from dpsql.interfaces.server.protocol.tasks import (
     Answer,

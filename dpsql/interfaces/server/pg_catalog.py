@@ -11,7 +11,7 @@ from typing import Any
 
 from dpsql.backends.analyst_schema import AnalystSchema, AnalystTable
 from dpsql.backends.pg_catalog_emulator import EmulatedColumn, PgCatalogEmulator
-from dpsql.interfaces.server.protocol.backend import SERVER_VERSION
+from dpsql.interfaces.server.protocol.messages import SERVER_VERSION
 from dpsql.interfaces.server.protocol.values import (
     BOOL,
     DATE,

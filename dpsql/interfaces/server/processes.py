@@ -27,7 +27,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Unpack
 
 from dpsql.errors import OperationalError, ProgrammingError
-from dpsql.interfaces.server.engine_process import (
+from dpsql.interfaces.server.connections import (
     CONFIDENCE,
     AnswerMessage,
     Call,

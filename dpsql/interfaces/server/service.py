@@ -16,24 +16,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dpsql.api.shared_ledger import SharedLedger
-from dpsql.engine.stop_requests import record_lost_charges
+from dpsql.api.opening import SharedLedger
+from dpsql.engine.engine import record_lost_charges
 from dpsql.errors import Error, InternalError, OperationalError, PolicyError
-from dpsql.interfaces.server.activity import ActiveClient, Activity
-from dpsql.interfaces.server.audit import ServerAudit
-from dpsql.interfaces.server.connections import ConnectionPool, open_connection
-from dpsql.interfaces.server.engine_process import ProcessSetup
-from dpsql.interfaces.server.limits import Lane, Limits, Turns
-from dpsql.interfaces.server.logins import FailedLogins, PasswordCheckLimiter
+from dpsql.interfaces.server.connections import ConnectionPool, ProcessSetup, open_connection
+from dpsql.interfaces.server.limits import FailedLogins, Lane, Limits, PasswordCheckLimiter, Turns, UserMemory
+from dpsql.interfaces.server.oversight import ActiveClient, Activity, ServerAudit
 from dpsql.interfaces.server.pg_catalog import PgCatalog
 from dpsql.interfaces.server.processes import ProcessPool
-from dpsql.interfaces.server.session_memory import UserMemory
 from dpsql.interfaces.server.users import User, UserStore
 from dpsql.ledger.digest import read_ledger_key as read_key
 from dpsql.ledger.open import MEMORY
 from dpsql.ledger.workers import mark_as_worker
 from dpsql.policy import Policy, load, normalize_name, split_table_name
-from dpsql.sql.parse.stated_options import parse_stated_options
+from dpsql.sql.parse.session_statement import parse_stated_options
 from dpsql.version import VERSION
 
 

@@ -33,7 +33,7 @@ def compute_grid_delay(taken: float, grid: float) -> float:
     that have passed; if `Limits.statement_seconds` and the writing of an answer fit into one step, it does not depend on them unless the
     ledger has a failure.
     Why: the time is a multiple of the grid, which the owner sets and which is public. A charged statement that has not ended at
-    `statement_seconds` is a failure, whether the engine stops or not (`dpsql.engine.stop_requests`), and one that has ended is
+    `statement_seconds` is a failure, whether the engine stops or not (`dpsql.engine.engine`), and one that has ended is
     written within the same step. A turn lasts to the same point, so that waiting statements reveal no more.
     Source: Askarov, Zhang, Myers 2010, "Predictive Black-Box Mitigation of Timing Channels" (a fixed schedule).
 
@@ -127,7 +127,7 @@ class StatementRunner:
                 await asyncio.sleep(compute_grid_delay(time.monotonic() - begun, grid))
 
     def cancel(self) -> None:
-        """Cancel the running or waiting statement for its client, if any; see `dpsql.engine.stop_requests`."""
+        """Cancel the running or waiting statement for its client, if any; see `dpsql.engine.engine`."""
         if self._is_working:
             self.is_cancelled = True
             if self._waiting_task is not None:

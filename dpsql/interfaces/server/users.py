@@ -1,15 +1,13 @@
-"""The user store: names, roles, password verifiers and token digests, in a database through SQLAlchemy.
-
-A user's name is that of the analyst whose budget is charged. Two names that have one account in the ledger cannot both
-be users. A token ends with its day of expiry, with its user, with the user's password, or when it is revoked.
-"""
+"""The user store: names, roles, password verifiers and access tokens, in a database through SQLAlchemy."""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
+import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -20,10 +18,76 @@ import sqlalchemy as sa
 from dpsql.api.opening import get_user_name
 from dpsql.errors import DataError, OperationalError, ProgrammingError
 from dpsql.interfaces.server.protocol.scram import Verifier
-from dpsql.interfaces.server.tokens import Token, TokenSecret
 from dpsql.policy.names import normalize_account_name
 
-MOST_CHARACTERS = 63
+# Access tokens, which programs send in place of a password: `dpsql_<id>_<secret>`.
+#
+# Claim: the store reveals no token, and a guess succeeds with probability 2^-256.
+# Why: the secret is 256 random bits, of which the store has only the SHA-256 digest. A slow hash is needed only for secrets that
+# people choose. The id is public: it finds the row, so that one digest is compared with one digest, in constant time.
+# Source: RFC 6750 (bearer tokens); NIST SP 800-63B, section 5.1.2 (look-up secrets of 112 bits and more).
+
+
+_TEXT = re.compile(r"dpsql_([0-9a-f]{16})_([0-9a-f]{64})")
+MOST_TOKEN_CHARACTERS = 100
+"""The largest number of characters of a token; a longer text is not parsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token as it is listed to its user; `label` is chosen by its creator."""
+
+    id: str
+    user: str
+    label: str
+    created: datetime
+    expires: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSecret:
+    """The id and the secret of a token; its `repr` hides the secret."""
+
+    id: str
+    _secret: str = field(repr=False)
+
+    @classmethod
+    def generate(cls) -> TokenSecret:
+        """Return a new token."""
+        return cls(secrets.token_hex(8), secrets.token_hex(32))
+
+    @classmethod
+    def from_text(cls, text: str) -> TokenSecret | None:
+        """Return the token of a text, or None if it is not a token.
+
+        >>> TokenSecret.from_text("dpsql_" + "0" * 16 + "_" + "f" * 64)
+        TokenSecret(id='0000000000000000')
+        >>> TokenSecret.from_text("dpsql_0_f") is None
+        True
+        """
+        match = _TEXT.fullmatch(text) if len(text) <= MOST_TOKEN_CHARACTERS else None
+        return None if match is None else cls(match[1], match[2])
+
+    def to_text(self) -> str:
+        """Return the token as text, which only its user may see."""
+        return f"dpsql_{self.id}_{self._secret}"
+
+    def compute_digest(self) -> str:
+        """Return the digest that the store keeps."""
+        return hashlib.sha256(self._secret.encode("ascii")).hexdigest()
+
+    def matches_digest(self, digest: str) -> bool:
+        """Return whether this is the token of a digest, compared in constant time."""
+        return hmac.compare_digest(self.compute_digest(), digest)
+
+
+# The user store: names, roles, password verifiers and token digests, in a database through SQLAlchemy.
+#
+# A user's name is that of the analyst whose budget is charged. Two names that have one account in the ledger cannot both
+# be users. A token ends with its day of expiry, with its user, with the user's password, or when it is revoked.
+
+
+MOST_NAME_CHARACTERS = 63
 """Characters of a name, as of PostgreSQL's roles: clients cut longer ones off."""
 
 MOST_SUBJECT = 255
@@ -197,9 +261,9 @@ class UserStore:
 
     def add_user(self, name: str, role: Role, password: str) -> None:
         """Add a user. Raises ProgrammingError if the name, or one with the same account, is taken."""
-        if not name or len(name) > MOST_CHARACTERS or not name.isprintable() or name != name.strip():
+        if not name or len(name) > MOST_NAME_CHARACTERS or not name.isprintable() or name != name.strip():
             raise DataError(
-                f"a user's name must have 1 to {MOST_CHARACTERS} printable characters, without surrounding spaces",
+                f"a user's name must have 1 to {MOST_NAME_CHARACTERS} printable characters, without surrounding spaces",
                 code="user_name",
             )
         row = {
@@ -316,9 +380,10 @@ class UserStore:
         """
         if not 1 <= days <= MOST_DAYS:
             raise DataError(f"a token must be valid for 1 to {MOST_DAYS:,} days", code="token_days")
-        if len(label) > MOST_CHARACTERS or not label.isprintable():
+        if len(label) > MOST_NAME_CHARACTERS or not label.isprintable():
             raise DataError(
-                f"a token's name may have at most {MOST_CHARACTERS} printable characters", code="token_name"
+                f"a token's name may have at most {MOST_NAME_CHARACTERS} printable characters",
+                code="token_name",
             )
         secret, created = TokenSecret.generate(), (now or datetime.now(UTC)).replace(microsecond=0)
         row = {
@@ -403,7 +468,7 @@ def _record_change(connection: sa.Connection, what: str, name: str, detail: str 
     """Store a change in the transaction that makes it."""
     row = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "by_whom": get_user_name()[:MOST_CHARACTERS],
+        "by_whom": get_user_name()[:MOST_NAME_CHARACTERS],
         "what": what,
         "user_name": name,
         "detail": detail,

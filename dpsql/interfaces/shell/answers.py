@@ -27,8 +27,13 @@ from uuid import UUID
 from dpsql.errors import Error
 from dpsql.policy.request.loss import format_rounded
 from dpsql.privacy.accounting.accountants import get_accountant
-from dpsql.results.budgets import BUDGET_HEADS, compute_remaining_percent, format_budget_cells
-from dpsql.results.rendering import CONFIDENCE, expand_columns
+from dpsql.results.rendering import (
+    BUDGET_HEADS,
+    CONFIDENCE,
+    compute_remaining_percent,
+    expand_columns,
+    format_budget_cells,
+)
 from dpsql.results.result import Result
 
 if TYPE_CHECKING:

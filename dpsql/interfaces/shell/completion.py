@@ -16,8 +16,8 @@ from dpsql.plan.aggregates.windows import OVER
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.policy import normalize_name
 from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, iterate_distinct_spellings
-from dpsql.sql.parse.experts import NAME as BEST_EXPERT
-from dpsql.sql.parse.interval_calls import NAMES as ENDS
+from dpsql.sql.parse.own_calls import NAME as BEST_EXPERT
+from dpsql.sql.parse.own_calls import NAMES as ENDS
 from dpsql.sql.parse.regressions import CALLS
 from dpsql.sql.parse.scanner import find_open_kind, mask_literals
 

@@ -1,17 +1,20 @@
-"""A session: answer entries with text. It needs no terminal, and shows released values only."""
+"""A session: one entry after another becomes text, queries run with their progress, and Ctrl-C tells the charge."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from dpsql.errors import Error, OperationalError, ProgrammingError
-from dpsql.interfaces.shell import answers, commands, describe, query_progress
+from dpsql.interfaces.shell import answers, commands
 from dpsql.interfaces.shell.answers import (
+    INTERRUPTED,
     View,
     format_error,
     format_unforeseen_error,
@@ -21,9 +24,86 @@ from dpsql.interfaces.shell.answers import (
 from dpsql.interfaces.shell.settings import PendingQuery, Reply, SessionState
 from dpsql.interfaces.shell.statements import find_command, split_statements
 from dpsql.policy.request.loss import format_rounded
-from dpsql.results.budgets import Budgets, compute_remaining_percent
-from dpsql.results.explanation import QueryCharge
+from dpsql.results.rendering import Budgets, compute_remaining_percent
+from dpsql.results.result import QueryCharge
 from dpsql.sql.parse.scanner import find_explain_end, is_blank, remove_comments
+
+if TYPE_CHECKING:
+    from dpsql.api.base_connection import BaseConnection
+    from dpsql.results.result import Result
+
+
+# Run one query for an interactive user: show progress, and report the charge after Ctrl-C.
+
+
+_QUIET: Final = 1.0
+"""Seconds before progress is shown."""
+_EVERY: Final = 0.5
+
+
+class QueryInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a query; `text` says whether it was charged."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+def run_query(
+    connection: BaseConnection, sql: str, terms: Mapping[str, Any], *, progress: TextIO | None = None
+) -> Result:
+    """Run a query and return its answer. Ctrl-C raises `QueryInterrupted`, which says whether the query was charged.
+
+    `progress` is the terminal that shows how long the query has been running.
+    """
+    left_behind = connection.charge_probe(sql)
+    try:
+        with show_progress(progress):
+            return connection.query(sql, **terms)
+    except KeyboardInterrupt:
+        raise QueryInterrupted(_describe_interruption(left_behind)) from None
+
+
+@contextmanager
+def show_progress(terminal: TextIO | None) -> Iterator[None]:
+    """Show on a terminal how long the enclosed work has taken, once that exceeds a second.
+
+    Only the elapsed time is shown, which the user knows anyway. The engine's progress is not shown, since it depends on the
+    number of rows, which is private.
+    """
+    if terminal is None:
+        yield
+        return
+    ended, began = threading.Event(), time.monotonic()
+
+    def write_elapsed_time() -> None:
+        pause = _QUIET
+        while not ended.wait(pause):
+            pause = _EVERY
+            terminal.write(f"\r\x1b[2Krunning for {time.monotonic() - began:.0f} s; Ctrl-C stops the query")
+            terminal.flush()
+
+    teller = threading.Thread(target=write_elapsed_time, name="dpsql progress", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        teller.join()
+        if time.monotonic() - began >= _QUIET:
+            terminal.write("\r\x1b[2K")
+            terminal.flush()
+
+
+def _describe_interruption(left_behind: Callable[[], str]) -> str:
+    try:
+        return left_behind()
+    except (Error, KeyboardInterrupt):
+        return INTERRUPTED
+
+
+# A session: answer entries with text. It needs no terminal, and shows released values only.
+
 
 _WORDS = ("help", "quit", "exit")
 _MOST_FILES: Final = 8
@@ -115,7 +195,7 @@ class Session:
             return work()
         except Error as error:
             return self._make_failure(format_error(error))
-        except query_progress.QueryInterrupted as stopped:
+        except QueryInterrupted as stopped:
             return replace(self._make_failure(stopped.text), interrupted=True)
         except Exception as error:  # noqa: BLE001  (whatever it is, its words may quote private values)
             return self._make_failure(format_unforeseen_error(error))
@@ -133,7 +213,7 @@ class Session:
         bare = remove_comments(text).strip().rstrip(";").rstrip()
         if bare.lower() in _WORDS:
             return commands.run_command(self.state, f"\\{bare}")
-        if (table := describe.parse_describe_statement(text)) is not None:
+        if (table := commands.parse_describe_statement(text)) is not None:
             return commands.run_command(self.state, f"\\d {table}")
         if is_explain(text):
             return commands.explain_query(self.state, text)
@@ -141,7 +221,7 @@ class Session:
 
     def _send_pending(self, asked: PendingQuery) -> Reply:
         """Return the reply to the statement that a command sends."""
-        is_free = is_explain(asked.sql) or describe.parse_describe_statement(asked.sql) is not None
+        is_free = is_explain(asked.sql) or commands.parse_describe_statement(asked.sql) is not None
         return self._answer_part(asked.sql) if is_free else self._run_query(asked)
 
     def _run_query(self, asked: PendingQuery) -> Reply:
@@ -153,7 +233,7 @@ class Session:
             return Reply("not run; nothing was charged", note=True)
         progress = terminal.progress if terminal is not None and state.settings.progress else None
         began = time.monotonic()
-        result = query_progress.run_query(state.connection, asked.sql, terms, progress=progress)
+        result = run_query(state.connection, asked.sql, terms, progress=progress)
         took = [f"in {time.monotonic() - began:.3f} s"] if state.settings.timing else []
         state.receipt = result.receipt
         charged = [entry["table"] for entry in result.receipt.entries]

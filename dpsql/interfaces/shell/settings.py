@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from dpsql.api.base_connection import BaseConnection
 from dpsql.errors import ProgrammingError
 from dpsql.interfaces.shell.answers import AnswerFormat, View
-from dpsql.policy.request.loss import parse_amount
-from dpsql.policy.request.target import Target
+from dpsql.policy.request.loss import Target, parse_amount
 
 if TYPE_CHECKING:
     from dpsql.results.result import Receipt

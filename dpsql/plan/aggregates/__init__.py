@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from dpsql.plan.aggregates.base import Aggregate, Moment
-from dpsql.plan.aggregates.statistics import (
+from dpsql.plan.aggregates.base import (
     AVG,
     COUNT,
     COUNT_DISTINCT,
@@ -18,6 +17,8 @@ from dpsql.plan.aggregates.statistics import (
     ORDER_STATISTICS,
     SUM,
     SUM_DISTINCT,
+    Aggregate,
+    Moment,
 )
 
 _ENTRIES = (COUNT_ROWS, COUNT, COUNT_UNITS, COUNT_DISTINCT, SUM, AVG, SUM_DISTINCT, *ORDER_STATISTICS)

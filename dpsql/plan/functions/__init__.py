@@ -12,17 +12,13 @@ from types import MappingProxyType
 
 from dpsql.plan.expressions import Call, Expr, Function
 from dpsql.plan.functions.casts import CASTS
-from dpsql.plan.functions.conditional import CONDITIONALS
-from dpsql.plan.functions.dates import DATE_FUNCTIONS, PARTS
+from dpsql.plan.functions.dates import DATE_FUNCTIONS, PARTS, UNITS
 from dpsql.plan.functions.durations import BUCKETS, DURATION_FUNCTIONS
 from dpsql.plan.functions.integers import INTEGER_FUNCTIONS
-from dpsql.plan.functions.moments import UNITS
-from dpsql.plan.functions.numeric import NUMERIC_FUNCTIONS
-from dpsql.plan.functions.operators import OPERATORS
+from dpsql.plan.functions.numeric import NUMERIC_FUNCTIONS, POWERS, TRIGONOMETRY
+from dpsql.plan.functions.operators import CONDITIONALS, OPERATORS
 from dpsql.plan.functions.patterns import PATTERN_FUNCTIONS
-from dpsql.plan.functions.powers import POWERS
 from dpsql.plan.functions.strings import TEXT_FUNCTIONS
-from dpsql.plan.functions.trigonometry import TRIGONOMETRY
 
 FAMILIES: Mapping[str, tuple[Function, ...]] = MappingProxyType(
     {

@@ -6,10 +6,16 @@ import math
 from fractions import Fraction
 
 from dpsql.plan.expressions import Expr, Function, Literal
-from dpsql.plan.functions.enclosures import IntervalRule, make_constant_rule, round_to_doubles
+from dpsql.plan.functions.dates import map_interval
 from dpsql.plan.functions.growth import bound_by_first_text, bound_cast_text, make_fixed_size_rule
-from dpsql.plan.functions.moments import map_interval
-from dpsql.plan.functions.signatures import ANY, INTEGER, make_fixed_rule
+from dpsql.plan.functions.signatures import (
+    ANY,
+    INTEGER,
+    IntervalRule,
+    make_constant_rule,
+    make_fixed_rule,
+    round_to_doubles,
+)
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type, Value
 

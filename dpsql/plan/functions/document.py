@@ -9,7 +9,7 @@ from functools import cache
 
 from dpsql.plan.expressions import Function, Literal
 from dpsql.plan.functions import BY_UNIT, FAMILIES, FUNCTIONS, SYNONYMS
-from dpsql.plan.functions.moments import UNITS
+from dpsql.plan.functions.dates import UNITS
 from dpsql.plan.functions.strings import MOST_COMPARED
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type

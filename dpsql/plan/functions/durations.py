@@ -13,8 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpsql.plan.expressions import Expr, Function, Literal
-from dpsql.plan.functions.enclosures import IntervalRule
-from dpsql.plan.functions.moments import (
+from dpsql.plan.functions.dates import (
     LENGTHS,
     MONTHS,
     UNITS,
@@ -27,7 +26,7 @@ from dpsql.plan.functions.moments import (
     shift_timestamp,
     to_interval,
 )
-from dpsql.plan.functions.signatures import INTEGER, NUMBER, TEMPORAL, make_fixed_rule
+from dpsql.plan.functions.signatures import INTEGER, NUMBER, TEMPORAL, IntervalRule, make_fixed_rule
 from dpsql.plan.interval import End, Interval
 from dpsql.plan.types import Type, Value
 

@@ -11,8 +11,15 @@ import math
 from fractions import Fraction
 
 from dpsql.plan.expressions import Expr, Function
-from dpsql.plan.functions.enclosures import make_arithmetic_rule, make_constant_rule, round_to_doubles
-from dpsql.plan.functions.signatures import INTEGER, NUMBER, make_fixed_rule, make_numeric_rule
+from dpsql.plan.functions.signatures import (
+    INTEGER,
+    NUMBER,
+    make_arithmetic_rule,
+    make_constant_rule,
+    make_fixed_rule,
+    make_numeric_rule,
+    round_to_doubles,
+)
 from dpsql.plan.interval import Interval, merge_intervals
 from dpsql.plan.types import Type, Value
 

@@ -1,25 +1,36 @@
-"""Arithmetic, comparison and logic."""
+"""Operators, comparisons and CASE."""
 
 from __future__ import annotations
 
-from dpsql.plan.expressions import Expr, Function
-from dpsql.plan.functions.enclosures import (
-    IntervalRule,
-    make_arithmetic_rule,
-    make_constant_rule,
-    make_double_rule,
+from typing import TypeVar
+
+from dpsql.plan.expressions import Expr, Function, is_null
+from dpsql.plan.functions.growth import (
+    bound_by_first_text,
+    bound_comparison_work,
+    bound_longest_text,
+    bound_membership_work,
+    bound_untouched_work,
 )
-from dpsql.plan.functions.growth import bound_comparison_work, bound_membership_work, bound_untouched_work
 from dpsql.plan.functions.signatures import (
     ANY,
     NUMBER,
+    IntervalRule,
+    derive_first_interval,
     infer_comparison_type,
     infer_logic_type,
+    make_arithmetic_rule,
+    make_constant_rule,
+    make_double_rule,
     make_fixed_rule,
     make_numeric_rule,
+    make_variadic_rule,
 )
-from dpsql.plan.interval import Interval
-from dpsql.plan.types import Type
+from dpsql.plan.interval import Interval, merge_intervals
+from dpsql.plan.types import Type, find_common_type
+
+# Arithmetic, comparison and logic.
+
 
 NO_OVERFLOW = (
     "whole numbers in 128 bits, with NULL for results beyond 64 bits; a DOUBLE that is too large is inf"
@@ -194,5 +205,70 @@ OPERATORS = (
         doubled_arguments=frozenset({0}),
         work=bound_membership_work,
         example=("6 IN (3, 6)", "true"),
+    ),
+)
+
+
+# Conditional functions. The interval of CASE is in `analysis.intervals`, which knows its conditions.
+
+
+T = TypeVar("T")
+
+_CHOICE = "no value is computed"
+
+
+def split_case_branches(arguments: tuple[T, ...]) -> tuple[tuple[tuple[T, T], ...], T]:
+    """Return the (condition, value) pairs and the ELSE value of a CASE call's arguments, as they are or written."""
+    *pairs, otherwise = arguments
+    return tuple(zip(pairs[::2], pairs[1::2], strict=True)), otherwise
+
+
+def _infer_case_type(types: tuple[Type, ...]) -> Type | None:
+    if len(types) < 3 or len(types) % 2 == 0:
+        return None
+    conditions, values = types[:-1:2], (*types[1::2], types[-1])
+    return find_common_type(values) if set(conditions) <= {Type.BOOLEAN, Type.NULL} else None
+
+
+def _derive_coalesce_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+    known = [around for argument, around in zip(arguments, of, strict=True) if not is_null(argument)]
+    return merge_intervals(known) if known else Interval()
+
+
+CONDITIONALS = (
+    Function(
+        "case",
+        "CASE WHEN p THEN x … ELSE y END",
+        _infer_case_type,
+        "CASE {case} END",
+        _CHOICE,
+        size=bound_longest_text,
+        work=bound_untouched_work,
+        example=("CASE WHEN 6 > 3 THEN 'more' ELSE 'less' END", "more"),
+    ),
+    Function(
+        "coalesce",
+        "COALESCE(x, …)",
+        make_variadic_rule(1),
+        "COALESCE({args})",
+        _CHOICE,
+        interval=_derive_coalesce_interval,
+        names=("coalesce", "ifnull"),
+        size=bound_longest_text,
+        work=bound_untouched_work,
+        example=("COALESCE(NULL, 6)", "6"),
+    ),
+    Function(
+        "nullif",
+        "NULLIF(x, y)",
+        lambda types: types[0] if len(types) == 2 and find_common_type(types) is not None else None,
+        "NULLIF({0}, {1})",
+        "values of one type compare",
+        interval=derive_first_interval,
+        doubled_arguments=frozenset({0}),
+        names=("nullif",),
+        size=bound_by_first_text,
+        work=bound_comparison_work,
+        example=("NULLIF(6, 6)", "NULL"),
     ),
 )

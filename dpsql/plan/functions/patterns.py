@@ -10,8 +10,13 @@ import re
 
 from dpsql.plan.expressions import Function
 from dpsql.plan.functions import growth
-from dpsql.plan.functions.enclosures import make_constant_rule
-from dpsql.plan.functions.signatures import INTEGER, TEXT, format_placeholders, make_fixed_rule
+from dpsql.plan.functions.signatures import (
+    INTEGER,
+    TEXT,
+    format_placeholders,
+    make_constant_rule,
+    make_fixed_rule,
+)
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type, Value
 

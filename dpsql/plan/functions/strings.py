@@ -6,11 +6,11 @@ from fractions import Fraction
 
 from dpsql.plan.expressions import Function, SizeRule, WorkRule
 from dpsql.plan.functions import growth
-from dpsql.plan.functions.enclosures import make_constant_rule
 from dpsql.plan.functions.signatures import (
     INTEGER,
     TEXT,
     format_placeholders,
+    make_constant_rule,
     make_fixed_rule,
     make_variadic_rule,
 )

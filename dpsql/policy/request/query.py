@@ -8,16 +8,17 @@ from fractions import Fraction
 from typing import TypedDict, TypeVar
 
 from dpsql.errors import LossError, ProgrammingError, QueryRejected
-from dpsql.policy.request.loss import Amount, parse_amount
-from dpsql.policy.request.parameters import BoundParameters, Parameter, Parameters, bind_parameters
-from dpsql.policy.request.target import (
+from dpsql.policy.request.loss import (
     CONFIDENCE,
+    Amount,
     RelativeError,
     Target,
     TargetError,
+    parse_amount,
     parse_confidence,
     parse_target_error,
 )
+from dpsql.policy.request.parameters import BoundParameters, Parameter, Parameters, bind_parameters
 
 _Option = TypeVar("_Option")
 

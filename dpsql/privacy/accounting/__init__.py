@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dpsql.privacy.accounting.accountants import ACCOUNTANTS, Accountant, get_accountant
-from dpsql.privacy.accounting.charge import Charge
-from dpsql.privacy.accounting.comparison import ComparedCharge, compare
+from dpsql.privacy.accounting.composition import ComparedCharge, compare
 from dpsql.privacy.accounting.events import (
     Approximate,
     BoundedRange,
+    Charge,
     Composed,
     Event,
     Gaussian,

@@ -1,7 +1,8 @@
-"""Rigorous bounds of exp, ln and the normal law."""
+"""Rigorous numerics: bounds on logarithms, exponentials and the normal law that round in a known direction."""
 
 from __future__ import annotations
 
+import math
 from decimal import (
     ROUND_CEILING,
     ROUND_FLOOR,
@@ -16,6 +17,9 @@ from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
 from typing import NamedTuple
+
+# Rigorous bounds of exp, ln and the normal law.
+
 
 # The normal law with rigorous bounds: its tail, its quantile, the privacy profile of Gaussian noise.
 #
@@ -309,3 +313,32 @@ def ln_up(value: Fraction) -> Fraction:
     """
     context = _make_context()
     return Fraction(context.next_plus(context.ln(to_decimal_up(value))))
+
+
+# Exponentials of rationals: integer bounds, and decimal values with guard digits against cancellation.
+
+
+_PLACES = 50
+
+
+def make_guarded_context(scale: Fraction) -> Context:
+    """Return a context with enough digits to leave 50 after the cancellation in 1 - exp(-1/scale)."""
+    return Context(prec=_PLACES + len(str(math.ceil(scale))))
+
+
+def exp(exponent: Fraction) -> Decimal:
+    """Return e to that power, rounded in the current context."""
+    return (Decimal(exponent.numerator) / Decimal(exponent.denominator)).exp()
+
+
+def bound_exp(exponent: Fraction, places: int) -> tuple[int, int]:
+    """Bound exp(-exponent) * 10**places by two integers.
+
+    With ten spare digits the value is known to 1e-9 of a unit: `Decimal.exp` is correctly rounded, and a
+    relative error r in the exponent x moves exp(-x) by about r * x * exp(-x) < r. One unit each way is
+    then beyond doubt.
+    """
+    context = Context(prec=places + 10)
+    quotient = context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
+    value = int(context.scaleb(context.exp(quotient.copy_negate()), places))
+    return max(0, value - 1), value + 2

@@ -14,9 +14,8 @@ All randomness comes through `Entropy`, and every draw through `sampler`.
 
 from __future__ import annotations
 
-from dpsql.privacy.mechanisms.base import Mechanism, Refinement, Sensitivity
-from dpsql.privacy.mechanisms.combined import CombinedNoise
-from dpsql.privacy.mechanisms.consistency import ConsistencyNoise
+from dpsql.privacy.mechanisms.base import Mechanism, Refinement, Sensitivity, register_mechanisms
+from dpsql.privacy.mechanisms.combined import CombinedNoise, ConsistencyNoise
 from dpsql.privacy.mechanisms.cube import LInfinityMechanism
 from dpsql.privacy.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.privacy.mechanisms.gaussian import DiscreteGaussian
@@ -42,9 +41,7 @@ from dpsql.privacy.mechanisms.library import (
     VectorMechanism,
     WishartMechanism,
 )
-from dpsql.privacy.mechanisms.partition_selection import PartitionSelection
-from dpsql.privacy.mechanisms.records import register_mechanisms
-from dpsql.privacy.mechanisms.selection import Exponential, PermuteAndFlip
+from dpsql.privacy.mechanisms.selection import Exponential, PartitionSelection, PermuteAndFlip
 from dpsql.privacy.mechanisms.staircase import Staircase
 
 MECHANISMS: tuple[type[Mechanism], ...] = (Geometric, DiscreteGaussian, LInfinityMechanism, Staircase)

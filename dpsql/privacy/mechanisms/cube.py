@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import StrictInt
 
 from dpsql.errors import InternalError
+from dpsql.privacy.accounting.numerics import exp, make_guarded_context
 from dpsql.privacy.mechanisms.base import (
     ComponentChanges,
     ExactText,
@@ -28,7 +29,6 @@ from dpsql.privacy.mechanisms.base import (
     require_positive_loss,
 )
 from dpsql.privacy.mechanisms.entropy import Entropy
-from dpsql.privacy.mechanisms.exponentials import exp, make_guarded_context
 from dpsql.privacy.mechanisms.sampler import compute_eulerian_coefficients, sample_l_infinity_vectors
 
 _UP = 1 + Decimal(10) ** -30

@@ -13,6 +13,7 @@ from pydantic import StrictInt
 
 from dpsql.errors import InternalError
 from dpsql.privacy.accounting.accountants.base import search_largest
+from dpsql.privacy.accounting.numerics import exp, make_guarded_context
 from dpsql.privacy.mechanisms.base import (
     ComponentChanges,
     ExactText,
@@ -23,7 +24,6 @@ from dpsql.privacy.mechanisms.base import (
     require_positive_loss,
 )
 from dpsql.privacy.mechanisms.entropy import Entropy
-from dpsql.privacy.mechanisms.exponentials import exp, make_guarded_context
 from dpsql.privacy.mechanisms.sampler import sample_staircase
 
 _UP = 1 + Decimal(10) ** -30

@@ -24,9 +24,16 @@ from dpsql.privacy.mechanisms.entropy import Entropy
 from dpsql.privacy.mechanisms.gaussian import DiscreteGaussian
 from dpsql.privacy.mechanisms.geometric import Geometric
 from dpsql.privacy.mechanisms.selection import Exponential
-from dpsql.privacy.synthesis.rounding import round_to_rows
-from dpsql.privacy.synthesis.weights import MeasuredMarginal, compute_independent_weights, fit_weights
-from dpsql.privacy.synthesis.workload import Counts, Marginal, compute_marginal, compute_marginal_distance
+from dpsql.privacy.synthesis.workload import (
+    Counts,
+    Marginal,
+    MeasuredMarginal,
+    compute_independent_weights,
+    compute_marginal,
+    compute_marginal_distance,
+    fit_weights,
+    round_to_rows,
+)
 
 NoisyCounts: TypeAlias = NDArray[np.object_]
 """Noisy counts, whole numbers of any size."""

@@ -17,11 +17,9 @@ from dpsql.privacy.mechanisms.base import Floats, Sensitivity
 from dpsql.privacy.mechanisms.entropy import Entropy
 from dpsql.privacy.mechanisms.gaussian import DiscreteGaussian
 from dpsql.privacy.mechanisms.geometric import Geometric
-from dpsql.privacy.mechanisms.sparse_vector import AboveThreshold
+from dpsql.privacy.mechanisms.selection import AboveThreshold
 from dpsql.privacy.synthesis.mechanism import Mwem, SynthesisLoss, calibrate_noise, make_noise_event
-from dpsql.privacy.synthesis.rounding import round_to_rows
-from dpsql.privacy.synthesis.weights import MeasuredCount, fit_weights
-from dpsql.privacy.synthesis.workload import Counts, Marginal
+from dpsql.privacy.synthesis.workload import Counts, Marginal, MeasuredCount, fit_weights, round_to_rows
 
 Cells = NDArray[np.bool_]
 """The cells of the histogram that a counting query counts."""

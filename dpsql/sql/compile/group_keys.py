@@ -16,8 +16,7 @@ from dpsql.backends.dialect import CALENDAR
 from dpsql.plan.expressions import Column, Expr
 from dpsql.plan.nodes import Key, Relation, Release, list_optional_aliases
 from dpsql.plan.types import Type
-from dpsql.sql.compile.dialect import get_dialect
-from dpsql.sql.compile.scalars import emit_constant, emit_expression, quote_identifier
+from dpsql.sql.compile.scalars import emit_constant, emit_expression, get_dialect, quote_identifier
 
 MOST_PLACES = 64
 """In a longer list, comparing one value after another is no faster."""

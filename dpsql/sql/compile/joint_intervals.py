@@ -19,15 +19,15 @@ from math import inf, prod
 from dpsql.analysis.release_analysis import Analysis
 from dpsql.planning.clamp_histogram import list_clamp_targets
 from dpsql.planning.clamping import Amount, Clamp
-from dpsql.sql.compile.clamp_histograms import (
+from dpsql.sql.compile.contribution_bounds import (
     COUNTED,
     NOTHING,
     Summand,
     build_clamp_summands,
     emit_interval_index,
 )
-from dpsql.sql.compile.dialect import get_dialect
-from dpsql.sql.compile.unit_sums import UnitSums
+from dpsql.sql.compile.lattice import UnitSums
+from dpsql.sql.compile.scalars import get_dialect
 
 MOST_JOINT = 2**20
 """With at most so many joint intervals, pairs are summed by these first, then by intervals."""

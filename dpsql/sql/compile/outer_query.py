@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.plan.aggregates import AGGREGATES, Moment
-from dpsql.plan.dependencies import list_steps
 from dpsql.plan.expressions import Column, Expr, ReleasedColumn, Scalar, has_window, walk
 from dpsql.plan.nodes import (
     Filter,
@@ -25,15 +24,16 @@ from dpsql.plan.nodes import (
     list_released_columns,
 )
 from dpsql.plan.provenance import count_branches, find_provenance, trace_expression
+from dpsql.plan.steps import list_steps
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
-from dpsql.sql.compile.dialect import get_dialect
 from dpsql.sql.compile.relations import emit_from_clause
 from dpsql.sql.compile.scalars import (
     emit_cast,
     emit_column,
     emit_expression,
     emit_order_item,
+    get_dialect,
     quote_identifier,
 )
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.analysis.intervals import KnownIntervals, derive_interval, derive_known_intervals
-from dpsql.analysis.lattice import Lattice
 from dpsql.analysis.number_types import find_decimal_digits, find_scale, is_float
+from dpsql.analysis.release_analysis import Lattice
 from dpsql.errors import InternalError, QueryRejected
 from dpsql.plan.aggregates.per_unit import WITHIN
 from dpsql.plan.expressions import Call, Column, ColumnInfo, Expr, Literal, Order, WindowCall
@@ -19,7 +19,6 @@ from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PerUnitAggregate, PerUnitGroupBy, PerUnitWindows, Project, list_private_scans
 from dpsql.plan.tables import UnitKind
 from dpsql.plan.types import Type
-from dpsql.sql.compile.dialect import get_dialect
 from dpsql.sql.compile.lattice import emit_lattice_point
 from dpsql.sql.compile.scalars import (
     MAX_INTEGER,
@@ -27,6 +26,7 @@ from dpsql.sql.compile.scalars import (
     emit_constant,
     emit_expression,
     emit_number_or_null,
+    get_dialect,
 )
 
 _CALLED = re.compile(r"\b(COUNT|SUM|MIN|MAX|BOOL_AND|BOOL_OR)\(")

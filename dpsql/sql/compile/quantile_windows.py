@@ -12,16 +12,14 @@ import datetime as dt
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from dpsql.analysis.lattice import Lattice
-from dpsql.analysis.release_analysis import Analysis, Measure
+from dpsql.analysis.release_analysis import Analysis, Lattice, Measure
 from dpsql.plan.interval import get_date_at, get_time_at, get_timestamp_at
 from dpsql.plan.types import Type
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.sql.compile.contribution_bounds import CONTRIBUTION, emit_bounded_groups
-from dpsql.sql.compile.dialect import emit_shared_cte, get_dialect
 from dpsql.sql.compile.lattice import emit_lattice_point
 from dpsql.sql.compile.relations import emit_rows
-from dpsql.sql.compile.scalars import emit_constant
+from dpsql.sql.compile.scalars import emit_constant, emit_shared_cte, get_dialect
 
 _POINTS, _BINS = '"#points"', '"#bins"'
 _BITS = 14

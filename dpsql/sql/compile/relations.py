@@ -33,11 +33,10 @@ from dpsql.plan.nodes import (
     is_private,
     list_private_scans,
 )
-from dpsql.plan.sampling import find_sampling_rate
+from dpsql.plan.steps import find_sampling_rate
 from dpsql.plan.tables import Link, Scan, UnitKind
 from dpsql.plan.types import Type, Value, find_common_type
 from dpsql.sql.compile import group_keys
-from dpsql.sql.compile.dialect import get_dialect
 from dpsql.sql.compile.lattice import emit_scan_points, find_offered_point
 from dpsql.sql.compile.per_unit_aggregates import (
     emit_per_unit_aggregate,
@@ -50,6 +49,7 @@ from dpsql.sql.compile.scalars import (
     emit_constant,
     emit_expression,
     emit_number_or_null,
+    get_dialect,
     quote_identifier,
 )
 from dpsql.sql.compile.scan_conditions import (

@@ -17,8 +17,7 @@ from dpsql.plan.interval import find_position
 from dpsql.plan.nodes import Filter, Join, JoinKind, Relation, SemiJoin
 from dpsql.plan.tables import PartitionFilter, Scan, UnitKind
 from dpsql.plan.types import Type
-from dpsql.sql.compile.dialect import get_dialect
-from dpsql.sql.compile.scalars import emit_constant, emit_expression
+from dpsql.sql.compile.scalars import emit_constant, emit_expression, get_dialect
 
 # The condition that the unit of a row is in the Poisson sample of its release.
 #

@@ -20,18 +20,18 @@ from dpsql.analysis.release_analysis import Analysis
 from dpsql.plan.nodes import Values
 from dpsql.planning.clamp_histogram import ClampedSum, ClampTarget, list_clamp_targets
 from dpsql.planning.clamping import Amount, Clamp
-from dpsql.sql.compile.clamp_histograms import (
+from dpsql.sql.compile.contribution_bounds import (
     GROUPS,
     Summand,
     build_clamp_summands,
     emit_counted_pairs,
+    emit_group_order,
     emit_interval_counts,
     emit_plain_pairs,
     emit_unit_totals,
 )
-from dpsql.sql.compile.contribution_bounds import emit_group_order
-from dpsql.sql.compile.dialect import get_dialect
 from dpsql.sql.compile.relations import emit_constant_rows
+from dpsql.sql.compile.scalars import get_dialect
 
 PAIRS, UNITS = '"#pairs"', '"#units"'
 """The temporary tables: one row per unit-group pair, with its counted rows `m` and contributions; and one row per unit,

@@ -1,7 +1,4 @@
-"""Emit the engine SQL of a release: one statement that bounds contributions and sums exact integers.
-
-The statement depends on the plan, the policy and public metadata only, so it is the same on all neighboring databases.
-"""
+"""Emit the statement of a release, the scores of its groups, and the marginals of its counts."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import Any
 from dpsql.analysis.release_analysis import Analysis, Measure
 from dpsql.backends.dialect import Dialect
 from dpsql.backends.duckdb.dialect import DUCKDB
-from dpsql.plan.aggregates import Moment
+from dpsql.plan.aggregates import AGGREGATES, Moment
 from dpsql.plan.expressions import Column, ColumnInfo
 from dpsql.plan.nodes import Values
 from dpsql.plan.types import Type, Value
@@ -20,14 +17,20 @@ from dpsql.planning.clamp_histogram import ClampedSum, list_clamp_targets
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.group_selection import TopKSelection
 from dpsql.planning.quantiles import QuantileSelection
-from dpsql.planning.statistics import UNITS, Statistic, bound_counted_pairs
-from dpsql.sql.compile.clamp_histograms import COUNTED, emit_counted_pairs, needs_group_ranks
-from dpsql.sql.compile.contribution_bounds import CONTRIBUTION, emit_bounded_groups
-from dpsql.sql.compile.dialect import collect_held_queries, emit_cte, get_dialect, use_dialect
+from dpsql.planning.statistics import ROWS, UNITS, Statistic, bound_counted_pairs
+from dpsql.sql.compile.contribution_bounds import (
+    CONTRIBUTION,
+    COUNTED,
+    emit_bounded_groups,
+    emit_counted_pairs,
+    needs_group_ranks,
+)
 from dpsql.sql.compile.group_keys import emit_having_clause, emit_key_values
 from dpsql.sql.compile.joint_intervals import MOST_JOINT, bound_joint_intervals, emit_histograms
+from dpsql.sql.compile.lattice import UnitSums, emit_measure_total, emit_point_sum
 from dpsql.sql.compile.quantile_windows import emit_quantile_windows
 from dpsql.sql.compile.relations import VALUE, emit_rows
+from dpsql.sql.compile.scalars import collect_held_queries, emit_cte, get_dialect, use_dialect
 from dpsql.sql.compile.scan_conditions import PLACEHOLDER, use_sampling_secret
 from dpsql.sql.compile.staged_statement import (
     SELECTED,
@@ -36,8 +39,47 @@ from dpsql.sql.compile.staged_statement import (
     emit_clamped_sums,
     emit_stages,
 )
-from dpsql.sql.compile.top_k_scores import SCORE, emit_scores
-from dpsql.sql.compile.unit_sums import UnitSums, emit_point_sum
+
+# Emit the scores of groups for top-k selection, with the contribution of each unit clamped.
+
+
+SCORE = "score"
+"""The column of a group's score."""
+
+
+def emit_scores(analysis: Analysis, top_k: TopKSelection) -> str:
+    """Return the query for the group keys and the score of each group that has rows."""
+    (item,) = analysis.release.aggregations
+    (moment,) = AGGREGATES[item.function].moments
+    keys = [key.name for key in analysis.release.keys]
+    by = ", ".join(keys)
+    share = f"LEAST(GREATEST({_emit_unit_score(analysis, moment)}, {top_k.low}), {top_k.high})"
+    if analysis.bound.per_unit:
+        source = f"SELECT {by}, {share} AS s\n  FROM {get_dialect().queries.emit_derived_table(emit_rows(analysis))}\n  GROUP BY u, {by}"
+        body = f"SELECT {by}, SUM(s) AS score\nFROM {get_dialect().queries.emit_derived_table(source)}\nGROUP BY {by}"
+    else:
+        body = f"SELECT {by}, {_emit_unit_score(analysis, moment)} AS score\nFROM {get_dialect().queries.emit_derived_table(emit_rows(analysis))}\nGROUP BY {by}"
+    texts = emit_key_values(analysis)
+    if texts:
+        body = f"SELECT {', '.join(f'{texts.get(key, key)} AS {key}' for key in keys)}, score\nFROM {get_dialect().queries.emit_derived_table(body)}"
+    return f"{body}\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
+
+
+def _emit_unit_score(analysis: Analysis, moment: Moment) -> str:
+    match moment:
+        case Moment.ROWS:
+            return "COUNT(*)"
+        case Moment.UNITS:
+            return "1" if analysis.bound.per_unit else "COUNT(*)"
+        case Moment.COUNT:
+            return "COUNT(x0)"
+        case _:
+            return f"COALESCE({emit_measure_total(analysis.measures[0], 0)}, 0)"
+
+
+# Emit the engine SQL of a release: one statement that bounds contributions and sums exact integers.
+#
+# The statement depends on the plan, the policy and public metadata only, so it is the same on all neighboring databases.
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,3 +424,30 @@ def _emit_limited_values(analysis: Analysis, measure: Measure, keys: Sequence[st
     bound = replace(analysis.bound, limits_groups=False, rows=pairs)
     ctes, counted = emit_bounded_groups(analysis, bound, pair, ", ".join(pair), grouped)
     return f"WITH {', '.join(ctes)}\n", f"{get_dialect().queries.emit_derived_table(counted)} WHERE m > 0"
+
+
+# Emit the marginals of a count by several keys: sums of the statement's groups by some sets of its keys.
+#
+# Claim: the numbers are those of the marginals of the groups of the statement, cell by cell, and the text is the same on all
+# neighboring databases.
+# Why: GROUPING SETS is the union of one GROUP BY for each set. What a statement counts is added up, and no row is read but its own.
+# A sum of counts of rows is at most the number of rows, so it overflows nowhere.
+# Source: ISO/IEC 9075-2, <grouping sets specification>, <grouping operation>.
+
+
+LEFT_OUT = "left_out"
+"""The column with a bit for each key that a set leaves out, the first key's the lowest."""
+
+
+def emit_marginals(
+    counted: ReleaseStatement, sets: Sequence[Sequence[int]], target: Dialect
+) -> ReleaseStatement:
+    """Return the statement whose rows are the groups by each set of keys, by their places, with their numbers of rows."""
+    (rows,) = (name for name, statistic in counted.moments.items() if statistic == ROWS)
+    bits = [f"CAST(GROUPING({key}) AS BIGINT) * {1 << place}" for place, key in enumerate(counted.keys)]
+    listed = ", ".join(f"({', '.join(counted.keys[place] for place in part)})" for part in sets)
+    with use_dialect(target):
+        items = [*counted.keys, f"SUM({rows}) AS {rows}", f"{' + '.join(bits)} AS {LEFT_OUT}"]
+        text = f"SELECT {', '.join(items)}\nFROM {get_dialect().queries.emit_derived_table(counted.sql)}\nGROUP BY GROUPING SETS ({listed})"
+    target.support.require_readable_sql(text)
+    return replace(counted, sql=text, moments={rows: ROWS}, left_out=LEFT_OUT)

@@ -29,9 +29,8 @@ from dpsql.plan.expressions import (
 )
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PerUnitAggregate, PerUnitWindows, Project
-from dpsql.plan.render import format_frame
+from dpsql.plan.text import format_frame
 from dpsql.plan.types import Type
-from dpsql.sql.compile.dialect import get_dialect
 from dpsql.sql.compile.per_unit_aggregates import (
     build_call,
     build_integer,
@@ -39,7 +38,7 @@ from dpsql.sql.compile.per_unit_aggregates import (
     emit_with_unsigned_zero,
     emit_within_interval,
 )
-from dpsql.sql.compile.scalars import emit_cast, emit_expression, emit_order_item
+from dpsql.sql.compile.scalars import emit_cast, emit_expression, emit_order_item, get_dialect
 
 _PLACED = frozenset({"row_number", "ntile", "lag", "lead"})
 """Functions of the place of a row among all."""

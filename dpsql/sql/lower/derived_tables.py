@@ -47,7 +47,7 @@ from dpsql.sql.lower.scalars import Scalars, is_unnest
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.star_expansion import apply_star_modifiers
 from dpsql.sql.lower.statement_context import NEW, CommonTable, StatementContext
-from dpsql.sql.parse.interval_calls import find_interval_end
+from dpsql.sql.parse.own_calls import find_interval_end
 
 _SETS: dict[type[exp.Expr], tuple[SetKind, SetKind | None]] = {
     exp.Union: (SetKind.UNION, SetKind.UNION_ALL),

@@ -5,7 +5,7 @@ Only COUNT(*), COUNT(x) and COUNT(DISTINCT x) are allowed over them, which are n
 
 Claim: one unit moves each of these numbers, in all groups together, by at most the number of its rows that are counted.
 Why: equal rows are merged by counting distinct texts, one for each row of values, over all rows of the units; see
-`dpsql.plan.aggregates.statistics`. |A ∩ B| = |A| + |B| - |A ∪ B| and |A - B| = |A ∪ B| - |B| are computed from three and from
+`dpsql.plan.aggregates.base`. |A ∩ B| = |A| + |B| - |A ∪ B| and |A - B| = |A ∪ B| - |B| are computed from three and from
 two such numbers over the rows of both sides, each of which a release measures. With several sides, whether a value counts
 depends on the set of sides that have it. That is a sum, with whole factors, of indicators that the value is on at least one
 of a subset of the sides; so the number of values is the same sum of numbers of distinct values over subsets of the sides.
@@ -24,9 +24,8 @@ from sqlglot import exp
 from dpsql.plan.expressions import Column, ColumnInfo, Expr, Literal
 from dpsql.plan.nodes import Filter, OuterQuery, Project, Relation, SetKind, SetOperation, Source
 from dpsql.plan.tables import Scan
-from dpsql.plan.tags import INIT_FIELDS
-from dpsql.plan.types import Type
-from dpsql.sql.lower.aggregates.row_values import build_row_text
+from dpsql.plan.types import INIT_FIELDS, Type
+from dpsql.sql.lower.aggregates.count import build_row_text
 from dpsql.sql.lower.derived_tables import build_projection, make_unique_names
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.statement_context import StatementContext

@@ -1,21 +1,316 @@
-"""Lower FROM and JOIN to sources, each with its join conditions."""
+"""Lower FROM: joins in the order in which they are written, FULL JOIN, and LEFT JOIN of public with private rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.plan.expressions import Expr
-from dpsql.plan.nodes import JoinKind
+from dpsql.analysis.intervals import iterate_conjuncts
+from dpsql.plan.expressions import Call, Column, Expr, Literal, iterate_columns
+from dpsql.plan.functions.operators import split_case_branches
+from dpsql.plan.nodes import Filter, JoinKind, Relation, Release, SemiJoin, SetKind, Source, is_private
 from dpsql.plan.tables import Scan
+from dpsql.plan.types import Type
 from dpsql.policy import normalize_name
-from dpsql.sql.lower.from_sources import add_single_row, add_source
-from dpsql.sql.lower.full_joins import lower_full_join
-from dpsql.sql.lower.joins import FromItem, iterate_factored_conjuncts, lower_condition, resolve_using_column
-from dpsql.sql.lower.list_elements import add_selected_elements, add_unnested_elements
-from dpsql.sql.lower.scope import Scope, SemiJoinSource
+from dpsql.sql.lower.derived_tables import build_projection, combine_set_operation
+from dpsql.sql.lower.from_sources import (
+    add_selected_elements,
+    add_single_row,
+    add_source,
+    add_unnested_elements,
+)
+from dpsql.sql.lower.joins import (
+    FromItem,
+    build_conjunction,
+    build_left_join,
+    iterate_factored_conjuncts,
+    lower_condition,
+    resolve_using_column,
+)
+from dpsql.sql.lower.scope import NamedSource, Scope, SemiJoinSource
+from dpsql.sql.lower.statement_context import PublicGroupsRequirement
+
+# Lower FULL JOIN to an equivalent set operation.
+#
+# Claim: a FULL JOIN b is a LEFT JOIN b, UNION ALL the rows of b without a match in a.
+# Why: that is its definition. Each row keeps its unit, by the rules of LEFT JOIN, anti-joins and UNION ALL.
+# Source: ISO/IEC 9075-2, <joined table>.
+
+
+_MISSING = Literal(None, Type.NULL)
+
+
+@dataclass(frozen=True, slots=True)
+class _FullJoinColumn:
+    """A column of the result, `name` of `alias`: its value where `a` has a row, and where only `b` has one."""
+
+    alias: str
+    name: str
+    left_value: Expr
+    right_only_value: Expr
+
+
+def lower_full_join(scope: Scope, join: exp.Join, first: str, second: str) -> FromItem:
+    """Return the two sources in scope under these aliases as one. Raises QueryRejected."""
+    table, on, using, *_ = scope.source.take_arguments(join, "this", "on", "using", "side", "kind")
+    left, right = scope.tables[first].relation, scope.tables[second].relation
+    _check_sides(scope, table, left, right)
+    known = [alias for alias, named in scope.tables.items() if named.relation is left]
+    pairs = [_build_using_column(scope, known, second, identifier) for identifier in using or ()]
+    conditions = [
+        scope.scalars.build_call(join, "eq", pair.left_value, pair.right_only_value) for pair in pairs
+    ]
+    conditions += [] if on is None else iterate_factored_conjuncts(lower_condition(scope, on))
+    predicate = build_conjunction(conditions)
+    if predicate is None or not {column.source for column in iterate_columns(predicate)} <= {
+        left.alias,
+        right.alias,
+    }:
+        scope.source.refuse(
+            table, "join", "a FULL JOIN needs ON or USING with columns of its own two sides only"
+        )
+    items = [*(replace(pair, alias="") for pair in pairs), *_list_side_columns(scope, known, second)]
+    item = FromItem(second, JoinKind.LEFT, tuple(conditions), table)
+    whole = _build_union(
+        scope, join, items, build_left_join(scope, left, item), SemiJoin(right, left, predicate, anti=True)
+    )
+    _rename_columns(scope, items, whole, known, second)
+    return FromItem(first, JoinKind.INNER, (), table)
+
+
+def _check_sides(scope: Scope, node: exp.Expr, left: Source, right: Source) -> None:
+    if is_private(left) != is_private(right):
+        scope.source.refuse(
+            node,
+            "join",
+            "a FULL JOIN or RIGHT JOIN would keep rows of a public table that belong to no privacy unit",
+            "keep only the rows of the private table: private LEFT JOIN public",
+        )
+
+
+def _build_using_column(
+    scope: Scope, known: Sequence[str], second: str, identifier: exp.Expr
+) -> _FullJoinColumn:
+    """Build the two columns that USING makes one."""
+    name, holder = resolve_using_column(scope, known, second, identifier)
+    return _FullJoinColumn(holder, name, scope.get_column(holder, name), scope.get_column(second, name))
+
+
+def _list_side_columns(scope: Scope, known: Sequence[str], second: str) -> list[_FullJoinColumn]:
+    """List the columns of both sides."""
+    ours = [(alias, *item) for alias in known for item in scope.tables[alias].columns.items()]
+    theirs = scope.tables[second].columns.items()
+    return [
+        *(
+            _FullJoinColumn(alias, _get_column_name(name, column), column, _MISSING)
+            for alias, name, column in ours
+        ),
+        *(
+            _FullJoinColumn(second, _get_column_name(name, column), _make_nullable(column), column)
+            for name, column in theirs
+        ),
+    ]
+
+
+def _get_column_name(folded: str, column: Column) -> str:
+    """Return the declared name of a column, without the number that an earlier FULL JOIN gave it."""
+    return column.name if normalize_name(column.name) == folded else folded
+
+
+def _make_nullable(column: Column) -> Column:
+    return replace(column, facts=replace(column.facts, nullable=True))
+
+
+def _build_union(
+    scope: Scope, join: exp.Join, items: Sequence[_FullJoinColumn], joined: Relation, alone: Relation
+) -> Source:
+    context = scope.context
+    left = build_projection(
+        joined, context.allocate_alias(join), [(item.name, item.left_value) for item in items]
+    )
+    right = build_projection(
+        alone, context.allocate_alias(join), [(item.name, item.right_only_value) for item in items]
+    )
+    return combine_set_operation(
+        context, join, SetKind.UNION_ALL, left, right, alias=context.allocate_alias(join)
+    )
+
+
+def _rename_columns(
+    scope: Scope, items: Sequence[_FullJoinColumn], whole: Source, known: Sequence[str], second: str
+) -> None:
+    """Name mean the columns of the whole from here on; those of USING are its own."""
+    if not hasattr(whole, "columns"):
+        raise TypeError("a set operation must have columns")
+    named: dict[str, dict[str, Column]] = {
+        alias: {} for alias in (*known, second, normalize_name(whole.alias))
+    }
+    for item, column in zip(items, whole.columns, strict=True):
+        named[item.alias or normalize_name(whole.alias)][normalize_name(item.name)] = column
+    scope.tables.update({alias: NamedSource(whole, found) for alias, found in named.items()})
+    scope.nullable -= {*known, second}
+    for folded in named[normalize_name(whole.alias)]:
+        first = next(alias for alias in known if folded in named[alias])
+        scope.using_owners[folded] = normalize_name(whole.alias)
+        scope.using_sides[folded] = [
+            *scope.using_sides.get(folded, [first]),
+            second,
+            normalize_name(whole.alias),
+        ]
+
+
+# FROM public LEFT JOIN private: every public row has a group, also without a matching private row.
+#
+# Claim: if all groups are public, and every aggregate ignores public rows without a private match, the release is that of the
+# INNER JOIN.
+# Why: all public groups are released, also empty ones; an expression that is NULL where the private columns are is neither
+# counted nor summed.
+# Source: ISO/IEC 9075-2, <joined table> and <aggregate function>, by which aggregates of a column ignore NULL.
+
+
+PROPAGATING = frozenset((
+    "add", "subtract", "multiply", "divide", "negate", "quotient", "remainder", "abs", "floor", "ceil", "round",
+    "eq", "ne", "lt", "le", "gt", "ge", "not", "like", "lower", "upper", "length", "substring", "left", "right",
+    "year", "month", "day", "hour", "date_trunc_month", "date_trunc_day", "date_diff_day",
+    "cast_integer", "cast_bigint", "cast_double", "cast_varchar", "cast_date",
+))  # fmt: skip
+"""Functions, by their names in the registry, that are NULL where an argument is."""
+_COUNT = "count values of the private table: COUNT(DISTINCT unit), COUNT(x), COUNT_IF(x > 0)"
+
+
+def find_optional_source(scope: Scope) -> str | None:
+    """Return the name of the private source that public rows may have no row of; None if all rows belong to units."""
+    private = {alias: named for alias, named in scope.tables.items() if is_private(named.relation)}
+    missing = [named.alias for alias, named in private.items() if alias in scope.nullable]
+    return missing[0] if missing and len(missing) == len(private) else None
+
+
+def to_inner_join(scope: Scope, items: list[FromItem]) -> list[FromItem]:
+    """Return the items of a FROM clause with such a source joined to the public rows that it has rows of.
+
+    Raises QueryRejected if it is not the last join, or has conditions other than equalities and conditions on the joined
+    table.
+    """
+    name = find_optional_source(scope)
+    if name is None:
+        return items
+    *before, last = items
+    if scope.tables[last.alias].alias != name or any(item.kind is JoinKind.LEFT for item in before):
+        scope.source.refuse(
+            last.node,
+            "join",
+            "the private table must come last in public LEFT JOIN private",
+            "put a private table first in FROM",
+        )
+    if any(all(column.source != name for column in iterate_columns(part)) for part in last.conditions):
+        scope.source.refuse(
+            last.node,
+            "join",
+            "every condition of this ON must compare with the private table",
+            "move the other conditions to WHERE",
+        )
+    return [*before, replace(last, kind=JoinKind.INNER)]
+
+
+def require_private_argument(scope: Scope, node: exp.Expr, expr: Expr) -> Expr:
+    """Return the argument of an aggregate. Refuses one that is not NULL in rows that belong to no unit."""
+    name = find_optional_source(scope)
+    if name is not None and not _is_null_when_absent(expr, name):
+        scope.source.refuse(
+            node,
+            "join",
+            "this argument could have a value in rows of the public table without a private row",
+            _COUNT,
+        )
+    return expr
+
+
+def check_row_count(scope: Scope, node: exp.Expr) -> None:
+    """Refuse COUNT(*) where some rows belong to no unit."""
+    if find_optional_source(scope) is not None:
+        scope.source.refuse(
+            node, "join", "COUNT(*) would also count rows of the public table without a private row", _COUNT
+        )
+
+
+def with_all_public_rows(scope: Scope, node: exp.Expr, release: Release) -> Release:
+    """Return the release with groups for all public rows. Those without private rows must not be hidden."""
+    name = find_optional_source(scope)
+    if name is None:
+        return release
+    _check_absence(scope, node, release.input, name)
+
+    def refuse() -> NoReturn:
+        scope.source.refuse(
+            node,
+            "join",
+            "every group key must have public values here: other groups without private rows would "
+            "be missing",
+            "group by one column of the public table with up to 1,000 values; or write JOIN, which "
+            "drops groups without private rows",
+        )
+
+    release = replace(release, all_public_rows=True)
+    scope.context.requirements.append(PublicGroupsRequirement(release, refuse))
+    return release
+
+
+def _check_absence(scope: Scope, node: exp.Expr, relation: Relation, name: str) -> None:
+    """Refuse conditions that may be true of public rows without a private row: these are not among the joined rows."""
+    while isinstance(relation, (Filter, SemiJoin)):
+        asked: list[Expr]
+        if isinstance(relation, Filter):
+            asked = [part for part in iterate_conjuncts(relation.predicate) if _reads_source(part, name)]
+        else:
+            asked = [relation.on] if relation.anti and _reads_source(relation.on, name) else []
+        if not all(_is_untrue_when_absent(part, name) for part in asked):
+            scope.source.refuse(
+                node.args.get("where") or node,
+                "join",
+                "WHERE cannot select rows of the public table without a private row: there is no exact "
+                "list of them",
+                f"count, and keep the small counts: SELECT x FROM a LEFT JOIN {name} … GROUP BY x HAVING "
+                f"COUNT({name}.y) < 1",
+            )
+        relation = relation.input
+
+
+def _reads_source(expr: Expr, name: str) -> bool:
+    return any(column.source == name for column in iterate_columns(expr))
+
+
+def _is_null_when_absent(expr: Expr, name: str) -> bool:
+    """Return whether an expression is NULL where the columns of a source are."""
+    match expr:
+        case Column():
+            return expr.source == name
+        case Literal():
+            return expr.value is None
+        case Call() if expr.function.name == "case":
+            branches, otherwise = split_case_branches(expr.arguments)
+            return _is_null_when_absent(otherwise, name) and all(
+                _is_untrue_when_absent(condition, name) or _is_null_when_absent(value, name)
+                for condition, value in branches
+            )
+        case Call() if expr.function.name in PROPAGATING:
+            return any(_is_null_when_absent(argument, name) for argument in expr.arguments)
+    return False
+
+
+def _is_untrue_when_absent(expr: Expr, name: str) -> bool:
+    """Return whether a condition is not true in rows without a private row."""
+    if isinstance(expr, Call) and expr.function.name == "and":
+        return any(_is_untrue_when_absent(part, name) for part in expr.arguments)
+    if isinstance(expr, Call) and expr.function.name == "or":
+        return all(_is_untrue_when_absent(part, name) for part in expr.arguments)
+    return _is_null_when_absent(expr, name)
+
+
+# Lower FROM and JOIN to sources, each with its join conditions.
+
 
 _MATCHING = ("SEMI", "ANTI")
 

@@ -15,13 +15,13 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.plan.equality import compute_canonical_text
 from dpsql.plan.expressions import Call, Column, ColumnInfo, Expr, Literal, ReleasedColumn, walk
 from dpsql.plan.functions import build_function_call
 from dpsql.plan.nodes import Aggregation, Output, PublicSubquery, Release, Source
 from dpsql.plan.smooth import match_linear
+from dpsql.plan.text import compute_canonical_text
 from dpsql.plan.types import Type
-from dpsql.sql.parse.interval_calls import NAMES
+from dpsql.sql.parse.own_calls import NAMES
 from dpsql.sql.parse.rejection import QueryText as Text
 
 _DIGITS = 16

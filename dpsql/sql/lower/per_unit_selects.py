@@ -33,7 +33,7 @@ from dpsql.plan.nodes import (
     Source,
     is_private,
 )
-from dpsql.plan.render import format_expression
+from dpsql.plan.text import format_expression
 from dpsql.plan.types import Type
 from dpsql.policy import normalize_name
 from dpsql.sql.lower.aggregates import lower_aggregate_within
@@ -45,18 +45,18 @@ from dpsql.sql.lower.derived_tables import (
     to_public_subquery,
 )
 from dpsql.sql.lower.function_calls import is_widened
-from dpsql.sql.lower.grouping import Grouping
-from dpsql.sql.lower.joins import build_filter, collect_aliased_items
-from dpsql.sql.lower.node_kinds import has_aggregate
-from dpsql.sql.lower.scalars import Scalars
-from dpsql.sql.lower.scope import Scope
-from dpsql.sql.lower.select_clauses import (
+from dpsql.sql.lower.grouping import (
+    Grouping,
     lower_having,
     lower_limit_or_offset,
     lower_order_by,
     lower_outputs,
     lower_qualify,
 )
+from dpsql.sql.lower.joins import build_filter, collect_aliased_items
+from dpsql.sql.lower.node_kinds import has_aggregate
+from dpsql.sql.lower.scalars import Scalars
+from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.semi_joins import split_where
 from dpsql.sql.lower.star_expansion import MAX_OUTPUTS, list_select_items
 from dpsql.sql.lower.unit_checks import check_groups

@@ -25,8 +25,7 @@ from dpsql.plan.types import Type
 from dpsql.policy import normalize_name
 from dpsql.sql.lower.derived_tables import is_plain_select
 from dpsql.sql.lower.from_sources import lower_common_table
-from dpsql.sql.lower.scalar_subqueries import lower_uncorrelated_subquery
-from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.scope import Scope, lower_uncorrelated_subquery
 from dpsql.sql.lower.statement_context import CommonTable
 
 _NAMES: dict[type[exp.Expr], str] = {

@@ -31,12 +31,19 @@ from dpsql.sql.lower.constants import (
     parse_number,
     to_literal,
 )
-from dpsql.sql.lower.function_calls import resolve_call
-from dpsql.sql.lower.in_lists import list_members, rewrite_as_in
+from dpsql.sql.lower.dotted_names import is_field_access
+from dpsql.sql.lower.function_calls import (
+    CASTS,
+    SHAPES,
+    SPAN_UNITS,
+    SPANS,
+    is_span,
+    resolve_call,
+    resolve_time_unit,
+    take_unit_word,
+)
+from dpsql.sql.lower.node_kinds import list_members, rewrite_as_in
 from dpsql.sql.lower.number_types import find_id_constants, is_number, unify_float_width
-from dpsql.sql.lower.operators import CASTS, SHAPES, SPAN_UNITS, SPANS
-from dpsql.sql.lower.struct_fields import is_field_access
-from dpsql.sql.lower.time_units import is_span, resolve_time_unit, take_unit_word
 from dpsql.sql.lower.unknown_syntax import refuse_unknown_function, refuse_unknown_node
 from dpsql.sql.parse.pivots import NAME_OF
 from dpsql.sql.parse.rejection import QueryText, format_sql, is_valid_text

@@ -1,4 +1,4 @@
-"""Resolve names to the columns of the tables of one FROM clause."""
+"""Resolve names to the columns of the tables of one FROM clause, and lower subqueries that are used as a value."""
 
 from __future__ import annotations
 
@@ -10,24 +10,92 @@ from sqlglot import exp
 
 from dpsql.backends.analyst_schema import AnalystTable
 from dpsql.plan import nodes
-from dpsql.plan.expressions import Column, Expr
+from dpsql.plan.expressions import Column, Expr, Scalar
+from dpsql.plan.steps import is_single_row, list_required_steps
 from dpsql.plan.tables import Scan
 from dpsql.policy import normalize_name, split_table_name
 from dpsql.policy.problem import suggest_choice
+from dpsql.sql.lower.dotted_names import (
+    check_field,
+    find_field,
+    is_field_access,
+    resolve_field,
+    resolve_schema,
+)
 from dpsql.sql.lower.interval_ends import (
     get_interval_argument,
     make_interval_column,
     refuse_interval,
 )
 from dpsql.sql.lower.node_kinds import is_matching, is_quantified
-from dpsql.sql.lower.scalar_subqueries import lower_uncorrelated_subquery
 from dpsql.sql.lower.scalars import Scalars, is_unnest
-from dpsql.sql.lower.statement_context import StatementContext
-from dpsql.sql.lower.struct_fields import check_field, find_field, is_field_access, resolve_field
-from dpsql.sql.lower.table_names import resolve_schema
+from dpsql.sql.lower.statement_context import EnclosingScope, StatementContext
 from dpsql.sql.lower.unknown_syntax import refuse_columns_call
-from dpsql.sql.parse.interval_calls import find_interval_end
+from dpsql.sql.parse.own_calls import find_interval_end
 from dpsql.sql.parse.rejection import QueryText
+
+# Lower a subquery that is used as a value and does not depend on the rows around it.
+
+
+def lower_uncorrelated_subquery(
+    context: StatementContext, enclosing_scope: EnclosingScope, node: exp.Expr, query: exp.Expr
+) -> Scalar:
+    """Return the one value of a subquery that does not depend on the rows of the query around it."""
+    inner = context.enter_subquery(node, context.common_tables, enclosing_scope)
+    source = context.lower_derived_query(inner, query, context.allocate_alias(node), ())
+    if nodes.is_private(source) or isinstance(source, Scan):
+        context.source.refuse(
+            node,
+            "subquery",
+            "a scalar subquery over private rows must aggregate over privacy units",
+            "write WHERE cost > (SELECT AVG(cost) FROM visits)",
+        )
+    if len(source.columns) != 1:
+        context.source.refuse(node, "subquery", "a subquery used as a value must have one column")
+    outer = (
+        _build_single_value_query(source)
+        if is_single_row(source)
+        else _look_up_single_row(context, node, source)
+    )
+    return Scalar(outer, source.columns[0].type)
+
+
+def _look_up_single_row(context: StatementContext, node: exp.Expr, source: nodes.Source) -> nodes.OuterQuery:
+    """Return the query of a source of public rows that has at most one row when it is looked up.
+
+    Claim: its value costs nothing, and it is the same on neighboring databases.
+    Why: it follows from public tables alone. The statement keeps the first row only, so that it could not fail.
+    Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
+    """
+    if isinstance(source, Scan) or list_required_steps(source):
+        context.source.refuse(
+            node,
+            "subquery",
+            "a subquery over released values must have one row to be used as a value",
+            "add LIMIT 1",
+        )
+    outputs = tuple(nodes.Output(column.name, column) for column in source.columns)
+    if len(context.facts.read_rows(nodes.OuterQuery(source, outputs, limit=2))) > 1:
+        context.source.refuse(
+            node,
+            "subquery",
+            "a subquery used as a value must have at most one row, and this one has more",
+            "add ORDER BY x LIMIT 1, or aggregate: SELECT MIN(x)",
+        )
+    return nodes.OuterQuery(source, outputs, limit=1)
+
+
+def _build_single_value_query(source: nodes.Source) -> nodes.OuterQuery:
+    """Build the query of a source's only column."""
+    if isinstance(source, nodes.PublicSubquery):
+        return source.outer
+    if isinstance(source, Scan):
+        raise TypeError("a table is not a scalar value")
+    (column,) = source.columns
+    return nodes.OuterQuery(source, (nodes.Output(column.name, column),))
+
+
+# Resolve names to the columns of the tables of one FROM clause.
 
 
 @dataclass(frozen=True, slots=True)

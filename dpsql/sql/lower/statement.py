@@ -7,15 +7,16 @@ user's text stops here: what is sent to the engine is written anew from the plan
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
 from sqlglot import exp
 
+from dpsql.analysis.number_types import find_decimal_digits, find_scale, is_float, is_inexact
 from dpsql.analysis.stability import PublicFacts
 from dpsql.backends.analyst_schema import AnalystSchema
-from dpsql.plan.expressions import Expr, Order, has_window
+from dpsql.plan.expressions import Column, ColumnInfo, Expr, Literal, Order, has_window
 from dpsql.plan.nodes import (
     OuterQuery,
     Output,
@@ -23,13 +24,15 @@ from dpsql.plan.nodes import (
     SetKind,
     SetOperation,
     Source,
+    Values,
     is_private,
 )
 from dpsql.plan.tables import Scan
+from dpsql.plan.types import Type
 from dpsql.policy import normalize_name
 from dpsql.policy.request.parameters import BoundParameters, Parameter
-from dpsql.sql.lower.constants import StatementTime
-from dpsql.sql.lower.correlated_subqueries import lower_correlated_subquery
+from dpsql.sql.lower.constants import StatementTime, fold_constant, is_constant
+from dpsql.sql.lower.correlated_subqueries import lower_correlated_subquery, lower_subquery_predicate
 from dpsql.sql.lower.derived_tables import (
     build_projection,
     combine_set_operation,
@@ -41,27 +44,12 @@ from dpsql.sql.lower.derived_tables import (
 from dpsql.sql.lower.distinct_rows import (
     check_counted,
 )
-from dpsql.sql.lower.empty_statements import build_empty_query, find_empty_query
-from dpsql.sql.lower.exists_columns import lower_subquery_predicate
+from dpsql.sql.lower.from_sources import lower_table_function
+from dpsql.sql.lower.function_calls import is_widened
 from dpsql.sql.lower.group_conditions import wrap_in_derived_table
-from dpsql.sql.lower.grouping import Grouping
-from dpsql.sql.lower.grouping_sets import GroupingSetParts, Sets, find_grouping_sets, substitute_parts
-from dpsql.sql.lower.joins import build_filter
-from dpsql.sql.lower.node_kinds import is_table_function
-from dpsql.sql.lower.per_unit_selects import (
-    DerivedGroupBy,
-    PlainSelect,
-    SelectItems,
-    build_derived_table,
-    has_distinct,
-    has_unit_key,
-    lower_rows,
-    lower_select_items,
-)
-from dpsql.sql.lower.public_groups import LoweredStatement
-from dpsql.sql.lower.release_builder import ReleaseBuilder
-from dpsql.sql.lower.scope import Scope, to_named_source
-from dpsql.sql.lower.select_clauses import (
+from dpsql.sql.lower.group_keys import GroupingSetParts, Sets, find_grouping_sets, substitute_parts
+from dpsql.sql.lower.grouping import (
+    Grouping,
     is_output,
     list_order_items,
     lower_grouping_set,
@@ -72,14 +60,105 @@ from dpsql.sql.lower.select_clauses import (
     lower_outputs,
     lower_qualify,
 )
+from dpsql.sql.lower.joins import build_filter
+from dpsql.sql.lower.node_kinds import has_aggregate, is_table_function
+from dpsql.sql.lower.per_unit_selects import (
+    DerivedGroupBy,
+    PlainSelect,
+    SelectItems,
+    build_derived_table,
+    has_distinct,
+    has_unit_key,
+    lower_rows,
+    lower_select_items,
+    replace_windows,
+)
+from dpsql.sql.lower.release_builder import ReleaseBuilder
+from dpsql.sql.lower.scope import Scope, to_named_source
 from dpsql.sql.lower.star_expansion import list_select_items
-from dpsql.sql.lower.statement_context import StatementContext, check_statement_size
-from dpsql.sql.lower.table_functions import lower_table_function
+from dpsql.sql.lower.statement_context import LoweredStatement, StatementContext, check_statement_size
 from dpsql.sql.lower.unit_checks import check_hidden_groups, check_unit
-from dpsql.sql.parse.interval_calls import has_interval_calls
+from dpsql.sql.parse.own_calls import has_interval_calls
 from dpsql.sql.parse.parse import Statement
 from dpsql.sql.parse.rejection import CLAUSE_HINTS
 from dpsql.sql.parse.rejection import QueryText as Text
+
+# Statements without rows: LIMIT 0, and rows under a condition of constants that is never true.
+#
+# Tools send them to learn the names and types of columns: `SELECT * FROM visits WHERE 1=0`.
+#
+# Claim: the plan reads no table; its columns have the names and types of the statement's columns.
+# Why: it consists of constants only. Names and types follow from the text, the policy and the schema. The statement was lowered
+# as a whole, so that whatever is not allowed in it is refused.
+# Source: ISO/IEC 9075-2, <fetch first clause> and <where clause>: no row fulfils them, whatever the rows are.
+
+
+def find_empty_query(scope: Scope, node: exp.Select, relation: Relation) -> OuterQuery | None:
+    """Return the columns of a SELECT of private rows that has none; None for any other SELECT."""
+    grouped = any(node.args.get(name) for name in ("group", "having", "distinct"))
+    if grouped or any(map(has_aggregate, node.expressions)) or not _is_empty(scope, node, relation):
+        return None
+    chosen = lower_select_items(scope, node, relation, lambda: OuterQuery(relation, ()))
+    if isinstance(chosen, OuterQuery):
+        return None
+    outputs = replace_windows(scope, node, chosen).outputs
+    return build_empty_query(scope.context, node, outputs)
+
+
+def build_empty_query(
+    context: StatementContext, node: exp.Expr, outputs: Sequence[Output]
+) -> OuterQuery | None:
+    """Build no row of these outputs; None where one is a list, whose type only its values have."""
+    if any(output.expr.type is Type.LIST for output in outputs):
+        return None
+    alias = context.allocate_alias(node)
+    columns = tuple(
+        Column(alias, f"c{place}", _derive_output_info(output.expr)) for place, output in enumerate(outputs)
+    )
+    named = (Output(output.name, column) for output, column in zip(outputs, columns, strict=True))
+    return OuterQuery(Values((), alias, columns), tuple(named))
+
+
+def _derive_output_info(expr: Expr) -> ColumnInfo:
+    return ColumnInfo(
+        expr.type,
+        "",
+        scale=find_scale(expr),
+        decimal=find_decimal_digits(expr),
+        inexact=is_inexact(expr),
+        widened=is_widened(expr),
+        float32=is_float(expr),
+    )
+
+
+def _is_empty(scope: Scope, node: exp.Select, relation: Relation) -> bool:
+    """Return whether LIMIT or a condition of constants leaves no row."""
+    if (
+        node.args.get("limit") is not None
+        and lower_limit_or_offset(PlainSelect(scope, node, relation), "limit") == 0
+    ):
+        return True
+    where = node.args.get("where")
+    return where is not None and any(_is_never_true(scope, part) for part in _iterate_conditions(where.this))
+
+
+def _iterate_conditions(node: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the conditions that AND joins."""
+    if type(node) is exp.And:
+        yield from _iterate_conditions(node.this)
+        yield from _iterate_conditions(node.expression)
+    else:
+        yield node
+
+
+def _is_never_true(scope: Scope, node: exp.Expr) -> bool:
+    """Return whether a condition of constants is FALSE or NULL."""
+    if node.find(exp.Column, exp.Query):
+        return False
+    expr = scope.scalars.lower(node)
+    found = fold_constant(scope.source, node, expr) if is_constant(expr) else expr
+    return isinstance(found, Literal) and not found.value
+
 
 _SELECT = (
     "with_",

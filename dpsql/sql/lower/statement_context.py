@@ -1,25 +1,73 @@
-"""Context of a statement: what all its parts share, and the limits on the size of its plan."""
+"""The context of a statement: what all its parts share, the limits on its size, and what it requires of its releases."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from sqlglot import exp
 
 from dpsql.analysis.stability import PublicFacts
 from dpsql.backends.analyst_schema import AnalystSchema
+from dpsql.errors import Position
 from dpsql.plan import nodes
-from dpsql.plan.expressions import Expr
-from dpsql.plan.size import MAX_CONDITIONS, MAX_STATEMENT, bound_conditions, compute_statement_size
+from dpsql.plan.expressions import Expr, Scalar
+from dpsql.plan.nodes import OuterQuery, Release
+from dpsql.plan.steps import MAX_CONDITIONS, MAX_STATEMENT, bound_conditions, compute_statement_size
 from dpsql.plan.tables import Scan
-from dpsql.plan.types import Type
+from dpsql.plan.types import Type, Value
 from dpsql.policy import normalize_name
 from dpsql.policy.request.parameters import Parameter
 from dpsql.sql.lower.constants import StatementTime
-from dpsql.sql.lower.public_groups import PublicGroupsRequirement
 from dpsql.sql.parse.rejection import QueryText
+
+# Requirements on the groups of a release before it is planned: that they are public, and their values.
+#
+# Lowering states what a release must fulfill; the engine decides it once the release is analyzed.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublicGroupsRequirement:
+    """A release that must release all its groups: all of them are public, and none is hidden for being rare.
+
+    `refuse` raises the refusal of any other release, at its place in the text.
+    """
+
+    release: Release
+    refuse: Callable[[], NoReturn]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompleteGroupsRequirement(PublicGroupsRequirement):
+    """A release that must release all its groups if something is computed over all of them, as in SQL."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublicValuesRequirement(PublicGroupsRequirement):
+    """A release with the same requirement, whose public values are written into the statement.
+
+    `build_value` returns the expression that replaces `placeholder`, from the public values of each key. It may refuse them.
+    """
+
+    placeholder: Scalar
+    build_value: Callable[[Sequence[Sequence[Value]]], Expr]
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredStatement:
+    """The plan of a statement's text, and the requirements on its releases."""
+
+    outer: OuterQuery
+    requirements: tuple[PublicGroupsRequirement, ...] = ()
+    constants: Mapping[str, str] = field(default_factory=dict)
+    """The constants that the statement reads from its time, by name."""
+    sample: Position | None = None
+    """The position of the statement's sample of units, if it has one."""
+
+
+# Context of a statement: what all its parts share, and the limits on the size of its plan.
+
 
 MAX_SOURCES = 256
 """The most tables and subqueries of a plan: planning takes about a millisecond for each."""

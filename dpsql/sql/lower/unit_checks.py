@@ -13,12 +13,11 @@ from dpsql.analysis.stability import bound_rows
 from dpsql.analysis.unit_identity import find_identity, find_injective_identity, is_fine_grained
 from dpsql.plan.expressions import UNIT_IDENTITY, Expr
 from dpsql.plan.nodes import OuterQuery, PublicSubquery, Relation, Release, SetOperation, list_private_scans
-from dpsql.plan.render import format_expression
 from dpsql.plan.tables import UnitKind
+from dpsql.plan.text import format_expression
 from dpsql.policy import normalize_name
-from dpsql.sql.lower.public_groups import CompleteGroupsRequirement
 from dpsql.sql.lower.scope import Scope
-from dpsql.sql.lower.statement_context import StatementContext
+from dpsql.sql.lower.statement_context import CompleteGroupsRequirement, StatementContext
 from dpsql.sql.parse.rejection import QueryText
 
 _COMPARE = "correlate it: EXISTS (SELECT … WHERE inner.unit = outer.unit)"

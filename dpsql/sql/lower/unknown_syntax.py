@@ -17,7 +17,7 @@ from dpsql.plan.aggregates import AGGREGATES
 from dpsql.plan.functions import CALLS, get_overloads
 from dpsql.plan.types import Type
 from dpsql.policy import normalize_name
-from dpsql.sql.lower.operators import REFUSED
+from dpsql.sql.lower.function_calls import REFUSED
 from dpsql.sql.parse.rejection import QueryText, format_sql
 
 _SCHEMAS = frozenset({"main", "pg_catalog", "system"})

@@ -31,8 +31,8 @@ from dpsql.plan.expressions import (
 )
 from dpsql.plan.interval import Interval, merge_intervals
 from dpsql.plan.nodes import PerUnitWindows, Relation, iterate_sources, list_private_scans
-from dpsql.plan.render import format_expression
 from dpsql.plan.tables import UnitKind
+from dpsql.plan.text import format_expression
 from dpsql.plan.types import Type, Value
 from dpsql.policy import normalize_name
 from dpsql.sql.lower.aggregates import AGGREGATE_CALLS

@@ -1,10 +1,4 @@
-"""The parser's dialect: DuckDB's, except that functions stay as they are written.
-
-The parser would turn a call into a node of its own that many dialects share, with arguments reordered,
-renamed, added or dropped. Here it reads a name and a list of arguments, whose meaning is in the registry of
-functions alone. Aggregates keep their nodes, and so does what has a syntax of its own, such as
-EXTRACT(year FROM day).
-"""
+"""The dialects that are read: DuckDB's with dpsql's own words, and the nodes and constants of other dialects."""
 
 from __future__ import annotations
 
@@ -19,7 +13,187 @@ from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import ProgrammingError
-from dpsql.sql.parse.dialect_nodes import TITLES
+
+# Constants in a parser's tree, and the types that are evident from the tree alone.
+
+
+FRACTIONAL_TYPES = frozenset({exp.DType.DOUBLE, exp.DType.DECIMAL, exp.DType.FLOAT})
+
+
+def unwrap_sign(node: exp.Expr | None) -> exp.Expr | None:
+    """Return the operand inside parentheses and minus signs."""
+    while isinstance(node, (exp.Paren, exp.Neg)):
+        node = node.this
+    return node
+
+
+def is_whole_number(node: exp.Expr | None) -> bool:
+    """Return whether a node is a literal whole number that is not negative."""
+    return isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit()
+
+
+def is_fractional(node: exp.Expr | None, dialect: str) -> bool:
+    """Return whether the type of a number is evidently none of whole numbers."""
+    node = unwrap_sign(node)
+    match node:
+        case exp.Literal():
+            return not node.is_string and not str(node.this).isdigit()
+        case exp.Cast():
+            return node.to.this in FRACTIONAL_TYPES
+        case exp.Add() | exp.Sub() | exp.Mul() | exp.Div():
+            return is_fractional(node.this, dialect) or is_fractional(node.expression, dialect)
+        case exp.Avg():
+            return dialect == "postgres" or is_fractional(node.this, dialect)
+        case exp.Sum() | exp.Min() | exp.Max():
+            return is_fractional(node.this, dialect)
+        case exp.Anonymous():
+            return node.this in ("sqrt", "exp", "ln")
+        case _:
+            return False
+
+
+def is_text(node: exp.Expr | None) -> bool:
+    """Return whether a node is evidently a text that no parser takes for a number."""
+    node = unwrap_sign(node)
+    if isinstance(node, exp.DPipe):
+        return True
+    if not isinstance(node, exp.Literal) or not node.is_string:
+        return False
+    return not any(letter.isdigit() for letter in str(node.this)) and bool(str(node.this).strip())
+
+
+def find_number(node: exp.Expr | None) -> float | None:
+    """Find the number that a constant is."""
+    sign = 1
+    while isinstance(node, (exp.Paren, exp.Neg)):
+        sign = -sign if isinstance(node, exp.Neg) else sign
+        node = node.this
+    return sign * float(node.name) if isinstance(node, exp.Literal) and not node.is_string else None
+
+
+def is_parameter(node: exp.Expr | None) -> bool:
+    """Return whether a node is a parameter, in parentheses or not."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return isinstance(node, exp.Parameter)
+
+
+# The supported nodes of other dialects' trees, as data: all others are refused.
+
+
+TITLES: Mapping[str, str] = {
+    "postgres": "PostgreSQL",
+    "spark": "Spark",
+    "snowflake": "Snowflake",
+    "bigquery": "BigQuery",
+    "tsql": "T-SQL",
+}
+"""The dialects that are read in addition to DuckDB's."""
+
+_PAIR = ("this", "expression")
+_SET = (*_PAIR, "distinct", "with_", "order", "limit", "offset")
+READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
+    exp.Select: (
+        "with_", "expressions", "from_", "joins", "where", "group", "having", "qualify", "distinct", "order",
+        "limit", "offset",
+    ),
+    **dict.fromkeys((exp.Union, exp.Intersect, exp.Except), _SET),
+    **dict.fromkeys(
+        (
+            exp.From, exp.Where, exp.Having, exp.Qualify, exp.Paren, exp.Neg, exp.Not, exp.Boolean, exp.Exists, exp.Var,
+            exp.DataTypeParam, exp.Placeholder, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.CountIf, exp.National,
+            exp.TimeStrToTime, exp.Abs, exp.Floor, exp.Ceil, exp.Sqrt, exp.Exp, exp.Ln, exp.Sign,
+            exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop, exp.ApproxDistinct,
+            exp.PercentileCont, exp.PercentileDisc, exp.Median,
+            exp.Lower, exp.Upper, exp.Year, exp.Month, exp.Day, exp.Quarter, exp.Hour, exp.Minute, exp.DayOfYear,
+        ),
+        ("this",),
+    ),
+    **dict.fromkeys(
+        (
+            exp.And, exp.Or, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Add, exp.Sub, exp.Mul, exp.Mod,
+            exp.NullSafeEQ, exp.NullSafeNEQ, exp.Escape, exp.Filter, exp.Nullif, exp.Pow, exp.StartsWith,
+            exp.Contains, exp.Extract, exp.SafeDivide, exp.WithinGroup,
+        ),
+        _PAIR,
+    ),
+    **dict.fromkeys(
+        (exp.With, exp.Rollup, exp.Cube, exp.GroupingSets, exp.Distinct, exp.Order, exp.Tuple, exp.Grouping),
+        ("expressions",),
+    ),
+    **dict.fromkeys(
+        (
+            exp.Star, exp.Null, exp.RowNumber, exp.Rank, exp.DenseRank, exp.CurrentDate, exp.CurrentTimestamp,
+            exp.Localtimestamp,
+        ),
+        (),
+    ),
+    exp.WidthBucket: ("this", "min_value", "max_value", "num_buckets"),
+    exp.Window: ("this", "partition_by", "order", "over"),
+    **dict.fromkeys((exp.Like, exp.ILike, exp.Is), (*_PAIR, "negate")),
+    **dict.fromkeys((exp.Cast, exp.TryCast), ("this", "to", "safe", "requires_string")),
+    **dict.fromkeys((exp.Subquery, exp.CTE, exp.Alias), ("this", "alias")),
+    **dict.fromkeys((exp.Limit, exp.Offset), ("expression",)),
+    **dict.fromkeys((exp.DateTrunc, exp.TimestampTrunc, exp.DatetimeTrunc), ("this", "unit", "input_type_preserved")),
+    **dict.fromkeys((exp.DateDiff, exp.DatetimeDiff), (*_PAIR, "unit", "date_part_boundary")),
+    **dict.fromkeys(
+        (exp.DateAdd, exp.DateSub, exp.DatetimeAdd, exp.DatetimeSub, exp.TimestampAdd, exp.TsOrDsAdd),
+        (*_PAIR, "unit"),
+    ),
+    **dict.fromkeys((exp.Greatest, exp.Least), ("this", "expressions", "ignore_nulls")),
+    **dict.fromkeys((exp.Left, exp.Right), (*_PAIR, "negative_length_returns_empty")),
+    exp.TsOrDsToDate: ("this", "default_date", "safe"),
+    exp.Join: ("this", "on", "using", "kind", "side"),
+    exp.Table: ("this", "alias", "db", "catalog"),
+    exp.TableAlias: ("this", "columns"),
+    exp.Values: ("expressions", "alias"),
+    exp.Group: ("expressions", "rollup", "cube", "grouping_sets", "all"),
+    exp.Ordered: ("this", "desc", "nulls_first"),
+    exp.Fetch: ("direction", "count", "limit_options"),
+    exp.LimitOptions: ("rows",),
+    exp.Column: ("this", "table", "db", "catalog"),
+    exp.Identifier: ("this", "quoted"),
+    exp.Literal: ("this", "is_string"),
+    exp.Div: (*_PAIR, "typed", "safe"),
+    exp.DPipe: (*_PAIR, "safe"),
+    exp.In: ("this", "expressions", "query"),
+    exp.Any: ("this",),
+    exp.Between: ("this", "low", "high", "symmetric"),
+    **dict.fromkeys((exp.LogicalAnd, exp.LogicalOr), ("this",)),
+    exp.Case: ("this", "ifs", "default"),
+    exp.If: ("this", "true", "false"),
+    exp.DataType: ("this", "expressions", "nested"),
+    exp.Interval: ("this", "unit"),
+    exp.Count: ("this", "big_int"),
+    exp.Coalesce: ("this", "expressions", "is_null"),
+    exp.Concat: ("expressions", "safe", "coalesce"),
+    exp.Replace: ("this", "expression", "replacement"),
+    exp.Round: ("this", "decimals", "casts_non_integer_decimals"),
+    exp.Trim: ("this", "position"),
+    exp.Length: ("this", "binary"),
+    exp.StrPosition: ("this", "substr"),
+    exp.Substring: ("this", "start", "length", "zero_start"),
+    exp.Anonymous: ("this", "expressions"),
+}  # fmt: skip
+"""The nodes that are read, each with its arguments. All others are refused, and so is any other argument."""
+
+CALLS: Mapping[type[exp.Expr], str] = {
+    exp.Abs: "abs", exp.Floor: "floor", exp.Ceil: "ceil", exp.Sqrt: "sqrt", exp.Exp: "exp", exp.Ln: "ln",
+    exp.Sign: "sign", exp.Lower: "lower", exp.Upper: "upper", exp.Year: "year", exp.Month: "month", exp.Day: "day",
+    exp.Quarter: "quarter", exp.Hour: "hour", exp.Minute: "minute", exp.DayOfYear: "dayofyear",
+    exp.Nullif: "nullif", exp.Pow: "pow", exp.StartsWith: "starts_with", exp.Contains: "contains",
+    exp.Coalesce: "coalesce", exp.Replace: "replace", exp.Length: "length", exp.StrPosition: "strpos",
+}  # fmt: skip
+"""Functions that DuckDB calls by these names, with the arguments in the order above."""
+
+
+# The parser's dialect: DuckDB's, except that functions stay as they are written.
+#
+# The parser would turn a call into a node of its own that many dialects share, with arguments reordered,
+# renamed, added or dropped. Here it reads a name and a list of arguments, whose meaning is in the registry of
+# functions alone. Aggregates keep their nodes, and so does what has a syntax of its own, such as
+# EXTRACT(year FROM day).
+
 
 DIALECT = DuckDB()
 DUCKDB = "duckdb"

@@ -1,8 +1,4 @@
-"""SELECTs over a randomized table: their keys, counts, sums and means, as SQL over one row for each cell.
-
-A count, sum or mean is a linear statistic of the rows, or a ratio of two, so that it can be estimated from randomized rows
-once its value in each cell is known. Conditions, keys and arguments may be any expressions over one row.
-"""
+"""Read a SELECT over a table of the session, and the tables that a statement names."""
 
 from __future__ import annotations
 
@@ -13,6 +9,29 @@ from sqlglot import exp
 
 from dpsql.policy import normalize_name
 from dpsql.sql.parse.parse import Statement
+
+# The tables that a statement names, except for those that it defines itself.
+
+
+def collect_table_names(statement: Statement) -> frozenset[str]:
+    """Collect the folded names of tables without a schema; those that a WITH of the statement defines are left out.
+
+    The names only decide where a statement is answered; lowering resolves them again.
+    """
+    own = {normalize_name(table.alias) for table in statement.query.find_all(exp.CTE)}
+    named = {
+        normalize_name(table.name)
+        for table in statement.query.find_all(exp.Table)
+        if isinstance(table.this, exp.Identifier) and not table.args.get("db")
+    }
+    return frozenset(named - own)
+
+
+# SELECTs over a randomized table: their keys, counts, sums and means, as SQL over one row for each cell.
+#
+# A count, sum or mean is a linear statistic of the rows, or a ratio of two, so that it can be estimated from randomized rows
+# once its value in each cell is known. Conditions, keys and arguments may be any expressions over one row.
+
 
 CELL = "#cell"
 _HINT = "SELECT plan, COUNT(*) AS n, AVG(age) AS age FROM r WHERE smoker GROUP BY plan ORDER BY n DESC"

@@ -17,9 +17,8 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import LossError
-from dpsql.policy.request.loss import parse_amount
+from dpsql.policy.request.loss import TargetError, parse_amount, parse_confidence, parse_target_error
 from dpsql.policy.request.query import StatedOptions
-from dpsql.policy.request.target import TargetError, parse_confidence, parse_target_error
 from dpsql.sql.parse.rejection import QueryText, refuse_token
 
 _SETS = {TokenType.UNION, TokenType.INTERSECT, TokenType.EXCEPT}

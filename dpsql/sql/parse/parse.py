@@ -25,9 +25,8 @@ from dpsql.sql.parse.dialect import (
     parse_tokens,
     require_dialect,
 )
-from dpsql.sql.parse.experts import EXPERTS, expand_best_expert
-from dpsql.sql.parse.misplaced_calls import check_misplaced_calls
 from dpsql.sql.parse.options import OptionsClause, extract_options
+from dpsql.sql.parse.own_calls import EXPERTS, check_misplaced_calls, expand_best_expert
 from dpsql.sql.parse.pivots import rewrite_pivots
 from dpsql.sql.parse.regressions import MATRICES, replace_regress_on, rewrite_regressions
 from dpsql.sql.parse.rejection import (

@@ -17,7 +17,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Error, LossError, QueryRejected
 from dpsql.policy.request.loss import parse_amount
-from dpsql.sql.parse.parse import MAX_CHARACTERS, MAX_TOKENS, strip_explain
+from dpsql.sql.parse.options import OptionsClause
+from dpsql.sql.parse.parse import MAX_CHARACTERS, MAX_TOKENS, parse_options_clause, strip_explain
 from dpsql.sql.parse.rejection import QueryText
 from dpsql.sql.parse.tokens import read_tokens
 
@@ -409,3 +410,18 @@ _OPTIONS: Mapping[str, tuple[Callable[[_TokenReader, str], Any], tuple[SessionTa
     "replay": (_read_boolean, tuple(SessionTableKind)),
 }
 """The options by name: the reader of the value, and the statements that take it."""
+
+
+# The loss and the options in the text of a statement: a query, or CREATE for a table of the session.
+
+
+def parse_stated_options(text: str, dialect: str = "duckdb") -> OptionsClause:
+    """Return the options in the text of a query or a CREATE; none if it cannot be parsed, which is refused when it is run."""
+    try:
+        statement = parse_session_statement(text)
+    except QueryRejected:
+        return OptionsClause()
+    if isinstance(statement, CreateTable):
+        found = statement.options
+        return OptionsClause(epsilon=found.get("epsilon"), max_groups=found.get("max_groups"))
+    return OptionsClause() if statement is not None else parse_options_clause(text, dialect)

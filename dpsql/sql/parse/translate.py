@@ -1,17 +1,117 @@
-"""Translate a tree of another dialect to text in DuckDB's SQL, which is then processed like every query.
-
-The translation is not trusted: its text is parsed, lowered and refused like a user's.
-"""
+"""Translate a tree of another dialect into DuckDB's SQL, with the names that PostgreSQL gives to unnamed columns."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ErrorLevel, SqlglotError
 
-from dpsql.sql.parse.output_names import name_outputs
 from dpsql.sql.parse.rejection import QueryText
 from dpsql.sql.parse.translate_nodes import Translator
+
+# The names that PostgreSQL gives to unnamed columns of a query, which programs rely on.
+#
+# Claim: a name that is added changes no other part of the query.
+# Why: wherever a name could also be a column of FROM, the column takes precedence (`Scope`, `Grouping`), and a lone name in
+# ORDER BY means an output in PostgreSQL, too. In a derived table no name is added that another column has, since it could be
+# read there.
+# Source: PostgreSQL 17, src/backend/parser/parse_target.c, FigureColname.
+
+
+_NAMELESS = "?column?"
+_TYPES = {
+    exp.DType.INT: "int4", exp.DType.BIGINT: "int8", exp.DType.SMALLINT: "int2", exp.DType.DOUBLE: "float8",
+    exp.DType.FLOAT: "float4", exp.DType.DECIMAL: "numeric", exp.DType.TEXT: "text", exp.DType.VARCHAR: "varchar",
+    exp.DType.DATE: "date", exp.DType.TIMESTAMP: "timestamp", exp.DType.BOOLEAN: "bool", exp.DType.INTERVAL: "interval",
+}  # fmt: skip
+_CALLED = {
+    exp.Extract: "extract",
+    exp.Trim: "btrim",
+    exp.StrPosition: "position",
+    exp.CurrentDate: "current_date",
+    exp.CurrentTimestamp: "current_timestamp",
+    exp.Array: "array",
+}
+"""Nodes with their own syntax, whose names the parser does not keep."""
+_WITHIN = (exp.Paren, exp.Window, exp.Filter, exp.WithinGroup)
+
+
+def name_outputs(source: QueryText, tree: exp.Expr) -> None:
+    """Give the items of SELECT lists that have no name the ones that PostgreSQL gives them, in place."""
+    for select in list(tree.find_all(exp.Select)):
+        is_shown = _is_shown(select)
+        if is_shown is not None:
+            _name_items(source, select, is_shown=is_shown)
+
+
+def _is_shown(select: exp.Select) -> bool | None:
+    """Return whether the columns are those of the result (True) or of a derived table (False); None if they stay hidden."""
+    node: exp.Expr = select
+    while isinstance(node.parent, (exp.SetOperation, exp.Subquery, exp.Paren)):
+        node = node.parent
+    if node.parent is None:
+        return True
+    return False if isinstance(node.parent, (exp.CTE, exp.From, exp.Join)) else None
+
+
+def _name_items(source: QueryText, select: exp.Select, *, is_shown: bool) -> None:
+    names = [
+        item.output_name if isinstance(item, (exp.Alias, exp.Column)) else _infer_output_name(source, item)[0]
+        for item in select.expressions
+    ]
+    taken = Counter(names)
+    for item, name in zip(select.expressions, names, strict=True):
+        if isinstance(item, (exp.Alias, exp.Column, exp.Star)):
+            continue
+        if is_shown or (taken[name] == 1 and name != _NAMELESS):
+            alias = exp.Alias(alias=exp.to_identifier(name, quoted=True))
+            item.replace(alias)
+            alias.set("this", item)
+
+
+def _infer_output_name(source: QueryText, node: exp.Expr) -> tuple[str, bool]:
+    """Return the name of an item, and whether it is more than a guess by its type."""
+    while isinstance(node, _WITHIN):
+        node = node.this
+    found = _NAMELESS, False
+    match node:
+        case exp.Column():
+            found = node.name, True
+        case exp.Cast():
+            found = _infer_output_name(source, node.this)
+            found = found if found[1] else (_TYPES.get(node.to.this, node.to.this.name.lower()), False)
+        case exp.Case():
+            found = _infer_output_name(source, node.args.get("default") or exp.Null())
+            found = found if found[1] else ("case", False)
+        case exp.Alias():
+            found = node.output_name, True
+        case exp.Subquery() | exp.Select():
+            inner = node.find(exp.Select)
+            found = (
+                found
+                if inner is None or not inner.expressions
+                else _infer_output_name(source, inner.expressions[0])
+            )
+        case exp.Exists():
+            found = "exists", True
+        case exp.Interval():
+            found = "interval", False
+        case exp.Func() if "start" in node.meta or not isinstance(node, (exp.Binary, exp.Unary)):
+            is_written = "start" in node.meta
+            found = (
+                (
+                    source.get_function_name(node) if is_written else _CALLED.get(type(node), node.sql_name())
+                ).lower(),
+                True,
+            )
+    return found
+
+
+# Translate a tree of another dialect to text in DuckDB's SQL, which is then processed like every query.
+#
+# The translation is not trusted: its text is parsed, lowered and refused like a user's.
 
 
 def translate_tree(source: QueryText, tree: exp.Expr, dialect: str) -> str | None:

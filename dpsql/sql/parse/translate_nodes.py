@@ -16,11 +16,11 @@ from typing import NoReturn
 from sqlglot import exp
 
 from dpsql.policy import normalize_name
-from dpsql.sql.parse.dialect_nodes import CALLS, READ, TITLES
-from dpsql.sql.parse.experts import NAME as BEST_EXPERT
-from dpsql.sql.parse.interval_calls import find_interval_end
-from dpsql.sql.parse.literals import (
+from dpsql.sql.parse.dialect import (
+    CALLS,
     FRACTIONAL_TYPES,
+    READ,
+    TITLES,
     find_number,
     is_fractional,
     is_parameter,
@@ -28,6 +28,8 @@ from dpsql.sql.parse.literals import (
     is_whole_number,
     unwrap_sign,
 )
+from dpsql.sql.parse.own_calls import NAME as BEST_EXPERT
+from dpsql.sql.parse.own_calls import find_interval_end
 from dpsql.sql.parse.regressions import is_moment_call
 from dpsql.sql.parse.rejection import QueryText, format_sql
 

@@ -12,7 +12,7 @@ from worlds import Row, close_all, person, prepared, spent, words_drawn, world
 import dpsql
 from dpsql.engine.intervals import simulation
 from dpsql.engine.intervals.simulation import simulate_values
-from dpsql.engine.release.draw_release import draw_release
+from dpsql.engine.release.noise import draw_release
 from dpsql.plan.aggregates import AGGREGATES, Moment
 from dpsql.privacy.mechanisms import Entropy, SystemEntropy
 from dpsql.results.result import Result

@@ -9,10 +9,10 @@ from clinic import POLICY, database
 
 import dpsql
 from dpsql.api.connection import Connection
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.engine.replay.stored_release import Fingerprint, FingerprintRules
-from dpsql.engine.replays import plan_and_match
-from dpsql.plan.equality import compute_equality_text
 from dpsql.plan.functions import FUNCTIONS
+from dpsql.plan.text import compute_equality_text
 from dpsql.policy import load
 from dpsql.policy.request.query import Query
 

@@ -11,9 +11,9 @@ import pytest
 from clinic import POLICY, database
 
 import dpsql
-from dpsql.engine.exact_release import draw_table, open_exact_release
+from dpsql.engine.release.exact_release import draw_table, open_exact_release
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.engine.replay.stored_release import StoredRelease
-from dpsql.engine.replays import plan_and_match
 from dpsql.errors import IntegrityError
 from dpsql.policy.request.query import Query
 

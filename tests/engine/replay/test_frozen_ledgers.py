@@ -22,7 +22,7 @@ import dpsql
 from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine.charging import compute_quotes
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.interfaces.cli import main
 from dpsql.ledger.protocol import LedgerHead
 from dpsql.ledger.reader import LedgerReader

@@ -15,7 +15,7 @@ from speeds import examples
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.replays import plan_and_match
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.engine.stages import answer_query
 from dpsql.policy.request.query import Query
 from dpsql.privacy.mechanisms import Geometric
@@ -183,7 +183,7 @@ def test_release_of_an_unsound_optimizer_is_not_refined(
 ) -> None:
     """Before 0.2.0 statements that read a table twice ran with it, and releases were stored without a word of it."""
     with monkeypatch.context() as patch:
-        patch.setattr("dpsql.engine.stored_answers.reads_a_table_twice", lambda _: False)
+        patch.setattr("dpsql.engine.replay.release_store.reads_a_table_twice", lambda _: False)
         con.query(sql, epsilon=1)
     assert con.query(sql, epsilon=2).receipt.refined == refined
 

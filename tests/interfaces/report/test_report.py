@@ -13,7 +13,7 @@ import pytest
 from small_study import write_study
 
 import dpsql
-from dpsql.interfaces.report.page import LedgerSummary, render_page
+from dpsql.interfaces.report import LedgerSummary, render_page
 from dpsql.ledger.reader import LedgerReader
 from dpsql.results.charts import MOST_LINES, render_step_chart
 

@@ -17,10 +17,10 @@ from typing import Any
 import clinic
 import pytest
 
-from dpsql.interfaces.server.audit import ServerAudit
-from dpsql.interfaces.server.http.door import HttpServer
+from dpsql.interfaces.server.http.listener import HttpServer
 from dpsql.interfaces.server.limits import Limits
 from dpsql.interfaces.server.listener import PgServer
+from dpsql.interfaces.server.oversight import ServerAudit
 from dpsql.interfaces.server.pg_catalog import PgCatalog
 from dpsql.interfaces.server.service import Service
 from dpsql.interfaces.server.users import Role, UserStore

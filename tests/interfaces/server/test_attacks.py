@@ -26,7 +26,7 @@ import psycopg
 import pytest
 
 import dpsql
-from dpsql.engine.stop_requests import StopRequests
+from dpsql.engine.engine import StopRequests
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.interfaces.server.limits import Limits
 from dpsql.interfaces.server.listener import PgServer

@@ -15,9 +15,9 @@ import pytest
 
 from dpsql.errors import Error
 from dpsql.interfaces.cli import main
-from dpsql.interfaces.server.audit import Caller, ServerAudit
+from dpsql.interfaces.server.oversight import Caller, ServerAudit
 from dpsql.interfaces.server.service import reload_service
-from dpsql.interfaces.server.user_changes import UserChangeWatcher
+from dpsql.interfaces.server.serving import UserChangeWatcher
 from dpsql.interfaces.server.users import Role
 from dpsql.ledger.audit_log import iterate_events, require_ledger_entries, verify_log
 from dpsql.ledger.reader import LedgerReader

@@ -126,7 +126,7 @@ def test_without_starlette_only_the_postgresql_protocol_is_served(
     monkeypatch.chdir(tmp_path)
     prepared(tmp_path)[1].close()
     Path("clinic.yaml").write_text(json.dumps(POLICY, default=str), encoding="utf-8")
-    for name in ("dpsql.interfaces.server.http.door", "dpsql.interfaces.server.http.api"):
+    for name in ("dpsql.interfaces.server.http.listener", "dpsql.interfaces.server.http.api"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "starlette.applications", None)
     code, said = checked(capsys, "--port", "0")
@@ -139,7 +139,7 @@ def test_without_starlette_only_the_postgresql_protocol_is_served(
         for door in doors:
             await door.stop()
 
-    monkeypatch.setattr("dpsql.interfaces.server.doors.serve_until_signal", served)
+    monkeypatch.setattr("dpsql.interfaces.server.serving.serve_until_signal", served)
     with pytest.raises(SystemExit):
         main(["serve", "clinic.yaml", "-d", "clinic.duckdb", "--users", "clinic.users", "--port", "0"])
     told = capsys.readouterr().out

@@ -21,8 +21,9 @@ import pytest
 import sqlalchemy as sa
 
 from dpsql.api import engine_queries
-from dpsql.engine import replays, stages
+from dpsql.engine import stages
 from dpsql.engine.engine import Engine
+from dpsql.engine.replay import replays
 from dpsql.interfaces.server.protocol.tasks import (
     Answer,
     DescribeStatement,

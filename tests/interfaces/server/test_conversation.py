@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from speeds import examples
 
 from dpsql.interfaces.server.protocol.conversation import Conversation
-from dpsql.interfaces.server.protocol.failure import Failure
+from dpsql.interfaces.server.protocol.errors import Failure
 from dpsql.interfaces.server.protocol.queries import MOST_VALUES_AT_ONCE, QueryExchange
 from dpsql.interfaces.server.protocol.scram import Verifier
 from dpsql.interfaces.server.protocol.tasks import (

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from speeds import examples
 
-from dpsql.interfaces.server.protocol.failure import ProtocolError
-from dpsql.interfaces.server.protocol.frontend import (
+from dpsql.interfaces.server.protocol.errors import ProtocolError
+from dpsql.interfaces.server.protocol.messages import (
     MOST,
     Bind,
     CancelRequest,

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow
 import pytest
 
+from dpsql.interfaces.server.http.api import DOCUMENT, ROUTES
 from dpsql.interfaces.server.http.bodies import QueryBody, RecordBody, parse_body
-from dpsql.interfaces.server.http.openapi import DOCUMENT, ROUTES
-from dpsql.interfaces.server.http.requests import ARROW, parse_json
+from dpsql.interfaces.server.http.messages import ARROW, parse_json
 from dpsql.interfaces.server.limits import Limits
 
 from .conftest import PASSWORD, Serve, Served

@@ -24,7 +24,6 @@ from speeds import examples
 
 import dpsql
 from dpsql.errors import Error, ProgrammingError
-from dpsql.interfaces.server.http.answers import MOST_ANSWERS, MOST_CONFIDENCES
 from dpsql.interfaces.server.http.bodies import (
     CodeBody,
     CombineBody,
@@ -33,11 +32,10 @@ from dpsql.interfaces.server.http.bodies import (
     QuoteBody,
     parse_body,
 )
-from dpsql.interfaces.server.http.door import HttpServer
-from dpsql.interfaces.server.http.requests import MOST_BYTES, parse_json
-from dpsql.interfaces.server.http.responses import get_status
-from dpsql.interfaces.server.limits import Limits
-from dpsql.interfaces.server.logins import PasswordCheckLimiter
+from dpsql.interfaces.server.http.calls import MOST_ANSWERS, MOST_CONFIDENCES
+from dpsql.interfaces.server.http.listener import HttpServer
+from dpsql.interfaces.server.http.messages import MOST_BYTES, get_status, parse_json
+from dpsql.interfaces.server.limits import Limits, PasswordCheckLimiter
 from dpsql.interfaces.server.protocol.scram import Verifier
 
 from .conftest import PASSWORD, Serve, Served, Told
@@ -432,9 +430,9 @@ def test_an_unforeseen_failure_has_no_words(served: Served, monkeypatch: pytest.
 
     told = []
     for name in (
-        "dpsql.interfaces.server.http.queries.parse_stated_options",
-        "dpsql.engine.release.noisy_groups.draw_noise",
-        "dpsql.interfaces.server.http.queries.format_charges",
+        "dpsql.interfaces.server.http.handlers.parse_stated_options",
+        "dpsql.engine.release.noise.draw_noise",
+        "dpsql.interfaces.server.http.handlers.format_charges",
     ):
         with monkeypatch.context() as patched:
             patched.setattr(name, failing)

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from dpsql.errors import Error
-from dpsql.interfaces.server.doors import Lifecycle, serve_until_signal
 from dpsql.interfaces.server.limits import Limits, Turns
+from dpsql.interfaces.server.serving import Lifecycle, serve_until_signal
 from dpsql.interfaces.server.users import Role
 
 from .conftest import PASSWORD, POLICY, Serve, Served

@@ -13,8 +13,7 @@ import pytest
 
 from dpsql.errors import DataError, ProgrammingError
 from dpsql.interfaces.cli import main
-from dpsql.interfaces.server.tokens import TokenSecret
-from dpsql.interfaces.server.users import MOST_TOKENS, Role, UserStore
+from dpsql.interfaces.server.users import MOST_TOKENS, Role, TokenSecret, UserStore
 
 from .conftest import PASSWORD
 

@@ -10,7 +10,7 @@ import pytest
 
 from dpsql.errors import OperationalError
 from dpsql.interfaces.server.limits import Lane, Limits, Turns
-from dpsql.interfaces.server.sqlstates import to_failure
+from dpsql.interfaces.server.protocol.errors import to_failure
 from dpsql.interfaces.server.statement_runs import CancelledBeforeTurn, StatementRunner
 from dpsql.interfaces.server.users import Role, User
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from speeds import examples
 
-from dpsql.interfaces.server.protocol.failure import StatementError
+from dpsql.interfaces.server.protocol.errors import StatementError
 from dpsql.interfaces.server.protocol.values import (
     BOOL,
     DATE,

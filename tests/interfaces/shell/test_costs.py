@@ -12,7 +12,7 @@ from dpsql.interfaces.shell.answers import format_charges
 from dpsql.ledger import BudgetState
 from dpsql.policy.request.loss import format_rounded
 from dpsql.privacy.accounting import Charge
-from dpsql.results.budgets import compute_remaining_percent
+from dpsql.results.rendering import compute_remaining_percent
 from dpsql.results.result import Receipt
 
 UNIT = Charge.UNIT

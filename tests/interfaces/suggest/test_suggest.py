@@ -13,8 +13,7 @@ import pytest
 
 import dpsql
 from dpsql.interfaces.cli import main
-from dpsql.interfaces.suggest.questions import SAMPLES, build_questions, round_outward
-from dpsql.interfaces.suggest.text import with_keys
+from dpsql.interfaces.suggest import SAMPLES, build_questions, round_outward, with_keys
 from dpsql.policy import load
 
 POLICY = """\

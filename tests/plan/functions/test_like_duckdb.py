@@ -24,7 +24,7 @@ from dpsql.plan.functions.strings import MOST_COMPARED
 from dpsql.plan.types import Type
 from dpsql.sql.compile.scalars import emit_expression
 from dpsql.sql.lower.constants import StatementTime
-from dpsql.sql.lower.operators import SPANS
+from dpsql.sql.lower.function_calls import SPANS
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.parse.parse import parse_statement
 

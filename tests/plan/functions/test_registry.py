@@ -15,7 +15,7 @@ from dpsql.plan.functions import BY_UNIT, CALLS, FAMILIES, FUNCTIONS, OVERLOADS,
 from dpsql.plan.functions.document import list_names, list_signatures, render_markdown
 from dpsql.sql.compile.scalars import emit_expression
 from dpsql.sql.lower.constants import StatementTime
-from dpsql.sql.lower.operators import REFUSED
+from dpsql.sql.lower.function_calls import REFUSED
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.parse.parse import parse_statement
 

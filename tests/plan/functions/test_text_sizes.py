@@ -21,8 +21,8 @@ from plan.functions.pools import Bench, build, calls, column, read_by, signature
 
 from dpsql.plan.expressions import Call, Column, Expr, Function, Literal
 from dpsql.plan.functions import FUNCTIONS, build_function_call, growth
-from dpsql.plan.functions.regex_size import RegexPattern
-from dpsql.plan.text_size import TextSize, make_constant_size
+from dpsql.plan.functions.growth import RegexPattern
+from dpsql.plan.interval import TextSize, make_constant_size
 from dpsql.plan.types import Type
 from dpsql.sql.compile.scalars import emit_expression
 

@@ -19,10 +19,11 @@ from dpsql.ledger.budget import Budget
 from dpsql.ledger.open import open_ledger
 from dpsql.policy import fields
 from dpsql.privacy.accounting.accountants import ACCOUNTANTS, Accountant, get_accountant
-from dpsql.privacy.accounting.charge import NOTHING, Charge
 from dpsql.privacy.accounting.events import (
+    NOTHING,
     Approximate,
     BoundedRange,
+    Charge,
     Composed,
     Event,
     Gaussian,

@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 
 from dpsql.privacy.accounting import ACCOUNTANTS, ComparedCharge, compare
-from dpsql.privacy.accounting.comparison import compare_prefixes
+from dpsql.privacy.accounting.composition import compare_prefixes
 from dpsql.privacy.accounting.events import Approximate, Composed, Event, Gaussian, Pure, Selection
 
 DELTA = Fraction(1, 10**6)

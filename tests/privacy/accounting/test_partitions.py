@@ -14,11 +14,11 @@ from speeds import examples
 
 from dpsql.errors import IntegrityError
 from dpsql.ledger.balance import compute_partitions_digest, from_charges_by_box, to_charges_by_box
-from dpsql.privacy.accounting.charge import Charge
+from dpsql.privacy.accounting.events import Charge
 from dpsql.privacy.accounting.partitions import boxes as parts
 from dpsql.privacy.accounting.partitions import grid
 from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box, PartitionCharges
-from dpsql.privacy.accounting.partitions.ranges import (
+from dpsql.privacy.accounting.partitions.grid import (
     EVERYWHERE,
     Ranges,
     compute_complement,

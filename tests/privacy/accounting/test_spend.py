@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dpsql.errors import LossError
 from dpsql.ledger.budget import Budget
-from dpsql.privacy.accounting.charge import Charge, to_units_down, to_units_up
+from dpsql.privacy.accounting.events import Charge, to_units_down, to_units_up
 
 AMOUNT = st.integers(min_value=0, max_value=10**40)
 

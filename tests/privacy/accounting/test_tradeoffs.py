@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpsql.privacy.accounting.accountants import GdpAccountant
-from dpsql.privacy.accounting.charge import Charge
-from dpsql.privacy.accounting.events import Gaussian, Pure
+from dpsql.privacy.accounting.events import Charge, Gaussian, Pure
 from dpsql.privacy.accounting.tradeoffs import bound_lattice_gaussian_mu, bound_pure_mu, bound_range_mu
 
 GDP = GdpAccountant()

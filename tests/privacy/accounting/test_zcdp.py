@@ -13,8 +13,7 @@ from speeds import examples
 
 from dpsql.errors import NotSupportedError, PolicyError
 from dpsql.privacy.accounting.accountants import PureAccountant, ZcdpAccountant
-from dpsql.privacy.accounting.charge import Charge
-from dpsql.privacy.accounting.events import BoundedRange, Gaussian, Pure
+from dpsql.privacy.accounting.events import BoundedRange, Charge, Gaussian, Pure
 
 ZCDP = ZcdpAccountant()
 WIDE = Context(prec=60)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from speeds import examples
 
-from dpsql.privacy.mechanisms.coin import Coin
+from dpsql.privacy.mechanisms.sampler import Coin
 from tests.entropy import RecordingEntropy, ScriptedEntropy, SeededEntropy
 
 exponents = st.fractions(min_value=0, max_value=60, max_denominator=10**9).filter(bool)

@@ -13,7 +13,7 @@ from entropy import ScriptedEntropy, SeededEntropy
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
-from dpsql.privacy.mechanisms.coupling import Coupling
+from dpsql.privacy.mechanisms.geometric import Coupling
 
 PAIRS = [
     Coupling(Fraction(2), Fraction(1)),

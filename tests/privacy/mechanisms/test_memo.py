@@ -6,14 +6,14 @@ import pytest
 from clinic import POLICY, database
 
 import dpsql
-from dpsql.engine import exact_release
-from dpsql.privacy.mechanisms import coin, coupling, partition_selection, selection
+from dpsql.engine.release import exact_release
+from dpsql.privacy.mechanisms import geometric, sampler, selection
 
 REMEMBERED = {
-    "coin": coin._compute_threshold,
+    "coin": sampler._compute_threshold,
     "selection": selection._bound_weight,
-    "partition selection": partition_selection._compute_threshold,
-    "coupling": coupling._compute_chance_thresholds,
+    "partition selection": selection._compute_threshold,
+    "coupling": geometric._compute_chance_thresholds,
 }
 QUERIES = {
     "selection": ["SELECT plan, MEDIAN(days) FROM visits GROUP BY plan"],

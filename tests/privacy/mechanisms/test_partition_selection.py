@@ -14,7 +14,7 @@ from scipy import stats
 
 from dpsql.errors import InternalError, LossError
 from dpsql.privacy.mechanisms import Geometric, PartitionSelection
-from dpsql.privacy.mechanisms.partition_selection import _compute_threshold, _compute_turning_point
+from dpsql.privacy.mechanisms.selection import _compute_threshold, _compute_turning_point
 from tests.entropy import ScriptedEntropy, SeededEntropy
 
 PLACES = 60

@@ -24,7 +24,7 @@ from dpsql.privacy.mechanisms import (
     VectorMechanism,
     WishartMechanism,
 )
-from dpsql.privacy.mechanisms.library.wishart import WishartProfile
+from dpsql.privacy.mechanisms.library.second_moments import WishartProfile
 
 Floats = NDArray[np.float64]
 

@@ -13,9 +13,13 @@ from hypothesis import strategies as st
 from speeds import examples
 
 from dpsql.privacy.mechanisms import sampler
-from dpsql.privacy.mechanisms.coin import Coin
 from dpsql.privacy.mechanisms.entropy import Entropy
-from dpsql.privacy.mechanisms.sampler import Integers, sample_discrete_gaussian, sample_two_sided_geometric
+from dpsql.privacy.mechanisms.sampler import (
+    Coin,
+    Integers,
+    sample_discrete_gaussian,
+    sample_two_sided_geometric,
+)
 from tests.entropy import RecordingEntropy, ScriptedEntropy, SeededEntropy, packed
 
 SCALES = [Fraction(3, 10), Fraction(1), Fraction(10), Fraction(1000), Fraction(2**31), Fraction(2**45)]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpsql.privacy.mechanisms import Geometric
-from dpsql.privacy.mechanisms.sparse_vector import AboveThreshold
+from dpsql.privacy.mechanisms.selection import AboveThreshold
 from tests.entropy import SeededEntropy
 
 MADE = AboveThreshold.calibrate(3, 1, Fraction(1))

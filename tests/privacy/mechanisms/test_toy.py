@@ -16,11 +16,11 @@ from entropy import SeededEntropy
 from pydantic import StrictInt
 
 import dpsql
-from dpsql.engine.exact_release import draw_table, open_exact_release
 from dpsql.engine.intervals.noise_laws import compute_half_width
+from dpsql.engine.release.exact_release import draw_table, open_exact_release
+from dpsql.engine.replay.replays import plan_and_match
 from dpsql.engine.replay.reuse import combine_tables, find_coupled_refinement, is_combinable
 from dpsql.engine.replay.stored_release import StoredRelease
-from dpsql.engine.replays import plan_and_match
 from dpsql.errors import InternalError, VerificationError
 from dpsql.ledger import Budget, open_ledger
 from dpsql.planning import verify as verification
@@ -29,8 +29,15 @@ from dpsql.planning.verify import VectorChange, verify_plan
 from dpsql.policy.request.query import Query
 from dpsql.privacy.accounting import Pure
 from dpsql.privacy.mechanisms import Entropy, Geometric, Mechanism, Sensitivity
-from dpsql.privacy.mechanisms.base import ComponentChanges, ExactText, MechanismRecord
-from dpsql.privacy.mechanisms.records import RECORDS, from_stored_list, register_mechanisms, to_stored_list
+from dpsql.privacy.mechanisms.base import (
+    RECORDS,
+    ComponentChanges,
+    ExactText,
+    MechanismRecord,
+    from_stored_list,
+    register_mechanisms,
+    to_stored_list,
+)
 
 
 class PlateauRecord(MechanismRecord):
@@ -100,7 +107,7 @@ def _rule(noise: Plateau, change: VectorChange) -> tuple[str, Fraction]:
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The two registrations that a mechanism needs, for one test."""
-    monkeypatch.setattr("dpsql.privacy.mechanisms.records.RECORDS", dict(RECORDS))
+    monkeypatch.setattr("dpsql.privacy.mechanisms.base.RECORDS", dict(RECORDS))
     register_mechanisms(Plateau)
     monkeypatch.setitem(verification.RULES, Plateau, _rule)
 

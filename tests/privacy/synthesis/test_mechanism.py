@@ -24,15 +24,17 @@ from dpsql.privacy.synthesis.mechanism import (
     enumerate_databases,
 )
 from dpsql.privacy.synthesis.mst import Mst
-from dpsql.privacy.synthesis.rounding import round_to_rows
-from dpsql.privacy.synthesis.weights import (
+from dpsql.privacy.synthesis.workload import (
+    Counts,
     MeasuredCount,
     MeasuredMarginal,
     compute_independent_weights,
+    compute_marginal,
     fit_weights,
+    parse_workload,
+    round_to_rows,
     update_weights,
 )
-from dpsql.privacy.synthesis.workload import Counts, compute_marginal, parse_workload
 from tests.entropy import SeededEntropy
 
 SHAPE = (2, 3)

@@ -16,20 +16,18 @@ from privacy.synthesis.losses import neighbours, pure, zcdp
 
 from dpsql.errors import QueryRejected
 from dpsql.privacy.mechanisms import DiscreteGaussian, Geometric
-from dpsql.privacy.synthesis.column_tree import (
-    MOST_INVENTED,
-    MergedColumn,
-    count_rows,
-    merge_table,
-    project_onto_simplex,
-    project_onto_sums,
-)
 from dpsql.privacy.synthesis.mechanism import MOST_ROWS, compute_marginal_sensitivity
 from dpsql.privacy.synthesis.mst import (
     MOST_CELLS,
+    MOST_INVENTED,
+    MergedColumn,
     Mst,
     _filter_joining_pairs,
+    count_rows,
     list_read_marginals,
+    merge_table,
+    project_onto_simplex,
+    project_onto_sums,
     require_small_tables,
 )
 from dpsql.privacy.synthesis.workload import (

@@ -1,6 +1,6 @@
 """The HTTP API of `dpsql serve`: queries, prices and budgets as JSON or Arrow.
 
-`door` has the sockets, `api` passes each request to its handler, `access` authenticates callers, `requests` reads bodies, which
-`bodies` models. `openapi` has the table of routes and their description; `queries` and `resources` have the handlers.
-Starlette and uvicorn belong to the extra `server`, and are imported only here.
+`listener` has the sockets, `api` the table of routes and the way of each request, `access` authenticates callers, `messages` reads
+requests and writes responses, `bodies` models their bodies, and `handlers` answers each route. Starlette and uvicorn belong to
+the extra `server`, and are imported only here.
 """

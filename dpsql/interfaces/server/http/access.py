@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from starlette.requests import Request
 
 from dpsql.errors import Error, OperationalError, ProgrammingError
-from dpsql.interfaces.server.logins import PasswordCheckLimiter
+from dpsql.interfaces.server.limits import PasswordCheckLimiter
 from dpsql.interfaces.server.protocol.scram import MOST_CHARACTERS as MOST_PASSWORD
 from dpsql.interfaces.server.protocol.scram import Verifier
 from dpsql.interfaces.server.service import Service
 from dpsql.interfaces.server.sockets import Log, get_network
-from dpsql.interfaces.server.tokens import TokenSecret
-from dpsql.interfaces.server.users import MOST_CHARACTERS as MOST_NAME
-from dpsql.interfaces.server.users import Role, User
+from dpsql.interfaces.server.users import MOST_NAME_CHARACTERS as MOST_NAME
+from dpsql.interfaces.server.users import Role, TokenSecret, User
 
 if TYPE_CHECKING:
     from dpsql.interfaces.server.http.oidc import OidcProvider

@@ -21,7 +21,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from dpsql.engine.policy_advice import iterate_policy_warnings
+from dpsql.engine.budgets import iterate_policy_warnings
 from dpsql.errors import ProgrammingError
 from dpsql.interfaces.server.statements import MOST_CHARACTERS
 from dpsql.policy.problem import format_path
@@ -29,8 +29,7 @@ from dpsql.policy.request.query import QueryOptions
 from dpsql.results.json_format import read_parameters
 
 if TYPE_CHECKING:
-    from dpsql.interfaces.server.tokens import Token
-    from dpsql.interfaces.server.users import User
+    from dpsql.interfaces.server.users import Token, User
     from dpsql.ledger.protocol import Entry
     from dpsql.policy import Policy
 

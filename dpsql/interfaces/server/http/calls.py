@@ -1,10 +1,13 @@
-"""The calls of the HTTP API: what each handler gets, and how its work is run in its turn."""
+"""The calls of the HTTP API: what each handler gets and shares, and how its work is run in its turn."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+import secrets
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -12,20 +15,157 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dpsql.errors import OperationalError
+from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.interfaces.server.http.access import Authenticator
-from dpsql.interfaces.server.http.answers import AnswerCache
 from dpsql.interfaces.server.http.bodies import RecordBody, RequestBody
-from dpsql.interfaces.server.http.metrics import Metrics
-from dpsql.interfaces.server.http.requests import get_peer, wait_for_disconnect
+from dpsql.interfaces.server.http.messages import get_peer, wait_for_disconnect
 from dpsql.interfaces.server.limits import Lane
 from dpsql.interfaces.server.service import Service
 from dpsql.interfaces.server.sockets import Log
 from dpsql.interfaces.server.statement_runs import CancelledBeforeTurn, StatementRunner
 from dpsql.interfaces.server.users import User
+from dpsql.results.json_format import IntervalMatrix
+from dpsql.results.result import Result
 
 if TYPE_CHECKING:
     from dpsql.api.connection import Connection
+
+
+# Metrics for the owner's monitoring: requests, statements and connections, in Prometheus' text format.
+#
+# They contain no values of the data, no query texts and no user names.
+#
+# Source: Prometheus, "Exposition formats", text format 0.0.4.
+
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """Counters of requests by route and status, and of their running times."""
+
+    def __init__(self) -> None:
+        self._requests = Counter[tuple[str, int]]()
+        self._seconds = Counter[str]()
+
+    def count_response(self, route: str, status: int, seconds: float) -> None:
+        """Count a response; the route is a template, never a client's own text."""
+        self._requests[route, status] += 1
+        self._seconds[route] += seconds  # type: ignore[assignment]
+
+    def render_text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
+        """Render all metrics; `gauges` are further names with their help and value."""
+        requests = [
+            (f'{{route="{route}",status="{status}"}}', float(count))
+            for (route, status), count in sorted(self._requests.items())
+        ]
+        seconds = [(f'{{route="{route}"}}', float(total)) for route, total in sorted(self._seconds.items())]
+        lines = [
+            *_format_family(
+                "dpsql_http_requests_total", "counter", "Responses, by route and status.", requests
+            ),
+            *_format_family(
+                "dpsql_http_seconds_total", "counter", "Seconds until responses, by route.", seconds
+            ),
+        ]
+        for name, (said, value) in gauges.items():
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines += _format_family(name, kind, said, [("", value)])
+        return "\n".join(lines) + "\n"
+
+
+def _format_family(name: str, kind: str, said: str, samples: Iterable[tuple[str, float]]) -> list[str]:
+    return [
+        f"# HELP {name} {said}",
+        f"# TYPE {name} {kind}",
+        *(f"{name}{labels} {value:g}" for labels, value in samples),
+    ]
+
+
+def build_gauges(
+    running: int, waiting: int, connections: int, refused_logins: int
+) -> dict[str, tuple[str, float]]:
+    """Return the gauges of the server's load: by name, what each counts and its value."""
+    return {
+        "dpsql_statements_running": ("Statements that run, over both protocols.", float(running)),
+        "dpsql_statements_waiting": ("Statements that wait for their turn.", float(waiting)),
+        "dpsql_http_connections": ("Open connections of the HTTP API.", float(connections)),
+        "dpsql_http_logins_refused_total": (
+            "Requests without a valid token or password.",
+            float(refused_logins),
+        ),
+    }
+
+
+# Keep the latest answers of each user, to compute intervals at other confidences at no charge.
+#
+# Answers are kept in memory, for the user who received them. After an answer is dropped, the same query can be run again at no
+# charge.
+
+
+MOST_ANSWERS = 16
+"""The largest number of answers kept for one user."""
+MOST_CELLS = 100_000
+"""The largest number of cells of one kept answer, and of all answers kept for one user."""
+MOST_CONFIDENCES = 16
+"""The largest number of confidences for one answer, each of which is remembered."""
+
+
+@dataclass(slots=True)
+class _CachedAnswer:
+    result: Result
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    confidences: set[float] = field(default_factory=set)
+
+
+class AnswerCache:
+    """A cache of answers by user and id; an id is 128 random bits."""
+
+    def __init__(self) -> None:
+        self._entries = dict[str, OrderedDict[str, _CachedAnswer]]()
+        self._lock = threading.Lock()
+
+    def keep_answer(self, user: str, result: Result) -> str | None:
+        """Keep an answer and return its id, or None if it is too large."""
+        if _count_cells(result) > MOST_CELLS:
+            return None
+        number = secrets.token_hex(16)
+        with self._lock:
+            own = self._entries.setdefault(user, OrderedDict())
+            own[number] = _CachedAnswer(result)
+            while (
+                len(own) > MOST_ANSWERS
+                or sum(_count_cells(each.result) for each in own.values()) > MOST_CELLS
+            ):
+                own.popitem(last=False)
+        return number
+
+    def get_intervals(self, user: str, number: str, confidence: float) -> IntervalMatrix:
+        """Return the intervals of an answer. Raises ProgrammingError (`not_found`) if it is not kept or is another user's."""
+        with self._lock:
+            found = self._entries.get(user, OrderedDict()).get(number)
+        if found is None:
+            raise ProgrammingError(
+                "the server no longer has this answer",
+                code="not_found",
+                hint="run the query again with these confidences; the stored answer is free",
+            )
+        with found.lock:
+            if len(found.confidences | {confidence}) > MOST_CONFIDENCES:
+                raise ProgrammingError(
+                    f"intervals of one answer are available at {MOST_CONFIDENCES} confidences at most",
+                    code="argument",
+                )
+            found.confidences.add(confidence)
+            return found.result.intervals(confidence)
+
+
+def _count_cells(result: Result) -> int:
+    return len(result) * len(result.columns)
+
+
+# The calls of the HTTP API: what each handler gets, and how its work is run in its turn.
+
 
 _T = TypeVar("_T")
 _Body = TypeVar("_Body", bound=RequestBody | None)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from dpsql.interfaces.server.protocol import backend
-from dpsql.interfaces.server.protocol.failure import Failure, ProtocolError, StatementError
-from dpsql.interfaces.server.protocol.frontend import (
+from dpsql.interfaces.server.limits import SessionMemory
+from dpsql.interfaces.server.protocol import messages
+from dpsql.interfaces.server.protocol.errors import Failure, ProtocolError, StatementError
+from dpsql.interfaces.server.protocol.messages import (
     Bind,
     Close,
     Describe,
@@ -22,7 +23,6 @@ from dpsql.interfaces.server.protocol.frontend import (
     Query,
     Sync,
 )
-from dpsql.interfaces.server.protocol.named_objects import NamedObjects, Portal, PreparedStatement
 from dpsql.interfaces.server.protocol.tasks import (
     Answer,
     DescribeStatement,
@@ -33,13 +33,163 @@ from dpsql.interfaces.server.protocol.tasks import (
     StatementDescription,
 )
 from dpsql.interfaces.server.protocol.values import Column, decode_value, expand_formats
-from dpsql.interfaces.server.session_memory import SessionMemory
 from dpsql.interfaces.server.statements import (
     MOST_CHARACTERS,
     MOST_STATEMENTS,
     Statement,
     parse_statements,
 )
+
+# The prepared statements and portals of a connection by name, within the memory of its user.
+
+
+MOST_NAMED = 1_000
+"""The largest number of prepared statements, and of portals, of one connection."""
+
+
+@dataclass(slots=True)
+class PreparedStatement:
+    """A prepared statement; `description` is what was sent to the client."""
+
+    statement: Statement
+    types: tuple[int, ...]
+    description: StatementDescription | None = None
+
+
+@dataclass(slots=True)
+class Portal:
+    """A statement with the values of its parameters, and the rows of its answer that are not sent yet."""
+
+    name: str
+    prepared: PreparedStatement
+    values: tuple[Any, ...]
+    results: tuple[int, ...]
+    columns: tuple[Column, ...] | None
+    is_described: bool = False
+    answer: Answer | None = None
+    rows: Iterator[tuple[Any, ...]] = field(default_factory=lambda: iter(()))
+    sent: int = 0
+
+
+class NamedObjects:
+    """The prepared statements and portals of a client, whose sizes are entered in `memory`."""
+
+    def __init__(self, memory: SessionMemory) -> None:
+        self.statements: dict[str, PreparedStatement] = {}
+        self.portals: dict[str, Portal] = {}
+        self._memory = memory
+
+    def get_statement(self, name: str) -> PreparedStatement:
+        """Return the statement of a name. Raises StatementError if there is none."""
+        if name not in self.statements:
+            raise StatementError("26000", f'prepared statement "{name}" does not exist')
+        return self.statements[name]
+
+    def get_portal(self, name: str) -> Portal:
+        """Return the portal of a name. Raises StatementError if there is none."""
+        if name not in self.portals:
+            raise StatementError("34000", f'portal "{name}" does not exist')
+        return self.portals[name]
+
+    def require_new_statement(self, name: str) -> None:
+        """Raise StatementError if a statement has this name, or there are too many."""
+        if name and name in self.statements:
+            raise StatementError("42P05", f'prepared statement "{name}" already exists')
+        if len(self.statements) >= MOST_NAMED:
+            raise StatementError("54000", f"a connection has at most {MOST_NAMED:,} prepared statements")
+
+    def require_new_portal(self, name: str) -> None:
+        """Raise StatementError if a portal has this name, or there are too many."""
+        if name and name in self.portals:
+            raise StatementError("42P03", f'cursor "{name}" already exists')
+        if len(self.portals) >= MOST_NAMED:
+            raise StatementError("54000", f"a connection has at most {MOST_NAMED:,} portals")
+
+    def keep_statement(self, name: str, prepared: PreparedStatement) -> None:
+        """Keep a statement. Raises StatementError if the user's sessions would hold too much."""
+        self._hold_bytes(("statement", name), 2 * len(prepared.statement.text))
+        self.statements[name] = prepared
+
+    def keep_portal(self, portal: Portal, size: int) -> None:
+        """Keep a portal, with the size of its values, in place of another of its name. Raises as `keep_statement`."""
+        self.close_portals((portal.name,))
+        self._hold_bytes(("portal", portal.name), size)
+        self.portals[portal.name] = portal
+
+    def keep_rows(self, portal: Portal, size: int) -> None:
+        """Enter the size of the rows that wait to be fetched. Raises as `keep_statement`."""
+        if self.portals.get(portal.name) is not portal:
+            return
+        try:
+            self._hold_bytes(("answer", portal.name), size)
+        except StatementError as error:
+            raise StatementError(
+                error.failure.sqlstate,
+                f"{error.failure.message} to keep the rest of this answer",
+                "fetch all rows at once; the stored answer is free",
+            ) from None
+
+    def drop_rows(self, portal: Portal) -> None:
+        """Enter that all rows of a portal were fetched."""
+        self._memory.drop_items(("answer", portal.name))
+
+    def forget_statements(self, *names: str) -> None:
+        """Forget prepared statements."""
+        for name in names:
+            self.statements.pop(name, None)
+            self._memory.drop_items(("statement", name))
+
+    def forget_all_statements(self) -> None:
+        """Forget all prepared statements."""
+        self.forget_statements(*tuple(self.statements))
+
+    def close_portals(self, names: Iterable[str] | None = None) -> None:
+        """Close the portals of these names, or all portals."""
+        for name in tuple(self.portals) if names is None else names:
+            self.portals.pop(name, None)
+            self._memory.drop_items(("portal", name), ("answer", name))
+
+    def run_close_command(self, statement: Statement) -> str | None:
+        """Run DEALLOCATE or CLOSE and return the tag, or return None for another statement.
+
+        Raises StatementError if nothing has the name.
+        """
+        words = statement.words
+        if words[:1] == ("deallocate",):
+            names = words[2:] if words[1:2] == ("prepare",) else words[1:2]
+            if names == ("all",):
+                self.forget_all_statements()
+                return "DEALLOCATE ALL"
+            name = _parse_name(names)
+            self.get_statement(name)
+            self.forget_statements(name)
+            return "DEALLOCATE"
+        if words[:1] == ("close",):
+            if words[1:2] == ("all",):
+                self.close_portals()
+                return "CLOSE CURSOR ALL"
+            name = _parse_name(words[1:2])
+            self.get_portal(name)
+            self.close_portals((name,))
+            return "CLOSE CURSOR"
+        return None
+
+    def _hold_bytes(self, what: tuple[str, str], size: int) -> None:
+        if not self._memory.try_hold_bytes(what, size):
+            raise StatementError(
+                "53200",
+                f"the sessions of {self._memory.person} use too much memory",
+                "fetch whole answers, close portals and prepared statements, or close sessions",
+            )
+
+
+def _parse_name(words: tuple[str, ...]) -> str:
+    """Return the name that a word is, without its quotation marks. Raises StatementError without a word."""
+    if not words:
+        raise StatementError("42601", "a name or ALL is missing")
+    word = words[0]
+    return word[1:-1].replace('""', '"') if word.startswith('"') else word
+
 
 MOST_READ_HERE = 4_096
 """The largest number of characters of texts that are parsed in the event loop, where all connections wait."""
@@ -113,7 +263,7 @@ class StatementExecutor:
             return PendingTask(
                 RunStatement(statement, values, columns), partial(self._receive_answer, statement, send)
             )
-        self._out += backend.command_complete(tag)
+        self._out += messages.command_complete(tag)
         return None
 
     def start_plain_statement(self, statement: Statement) -> PendingTask[Answer] | None:
@@ -128,7 +278,7 @@ class StatementExecutor:
             self._begin_sending(self._send_portal(portal, limit))
             return None
         if not statement.text:
-            self._out += backend.empty_query_response()
+            self._out += messages.empty_query_response()
             return None
         # To a client that has not asked for the columns, rows of any columns are sent.
         columns = portal.columns if portal.is_described else None
@@ -157,9 +307,9 @@ class StatementExecutor:
         self, statement: Statement, send: Callable[[Answer], Iterator[None]], found: Answer
     ) -> None:
         for each in found.notices:
-            self._out += backend.notice_response(each)
+            self._out += messages.notice_response(each)
         for name, value in found.statuses.items():
-            self._out += backend.parameter_status(name, value)
+            self._out += messages.parameter_status(name, value)
         self._end_command(statement)
         self._begin_sending(send(found))
 
@@ -182,9 +332,9 @@ class StatementExecutor:
         """Write an answer, part by part."""
         if found.columns is not None:
             codes = (0,) * len(found.columns)
-            self._out += backend.row_description(found.columns, codes)
+            self._out += messages.row_description(found.columns, codes)
             yield from self._send_rows(found.columns, codes, iter(found.rows))
-        self._out += backend.command_complete(found.tag)
+        self._out += messages.command_complete(found.tag)
 
     def _send_first_rows(self, portal: Portal, limit: int, found: Answer) -> Iterator[None]:
         portal.answer, portal.rows = found, iter(found.rows)
@@ -196,7 +346,7 @@ class StatementExecutor:
         if found is None:
             return
         if found.columns is None:
-            self._out += backend.command_complete(found.tag)
+            self._out += messages.command_complete(found.tag)
             return
         codes = expand_formats(portal.results, len(found.columns))
         if limit and portal.sent + limit < len(found.rows):
@@ -205,9 +355,9 @@ class StatementExecutor:
         yield from self._send_rows(found.columns, codes, itertools.islice(portal.rows, sent))
         portal.sent += sent
         if limit and sent == limit and portal.sent < len(found.rows):
-            self._out += backend.portal_suspended()
+            self._out += messages.portal_suspended()
         else:
-            self._out += backend.command_complete(backend.format_row_tag(found.tag, sent))
+            self._out += messages.command_complete(messages.format_row_tag(found.tag, sent))
             portal.answer = replace(found, rows=())  # sent, and never sent again
             self._named.drop_rows(portal)
 
@@ -215,7 +365,7 @@ class StatementExecutor:
         self, columns: tuple[Column, ...], codes: tuple[int, ...], rows: Iterator[tuple[Any, ...]]
     ) -> Iterator[None]:
         for number, row in enumerate(rows, 1):
-            self._out += backend.encode_row(columns, codes, row)
+            self._out += messages.encode_row(columns, codes, row)
             if number * len(columns) % MOST_VALUES_AT_ONCE < len(columns):
                 yield
 
@@ -242,10 +392,10 @@ class ExtendedQuery:
                 return self._executor.execute_portal(self._named.get_portal(portal), rows)
             case Close("S", name):
                 self._named.forget_statements(name)
-                self._out += backend.close_complete()
+                self._out += messages.close_complete()
             case Close(_, name):
                 self._named.close_portals((name,))
-                self._out += backend.close_complete()
+                self._out += messages.close_complete()
             case Flush():
                 pass
             case _:
@@ -262,7 +412,7 @@ class ExtendedQuery:
         count = statement.parameters
         types = (*message.types[:count], *(0,) * (count - len(message.types)))
         self._named.keep_statement(message.name, PreparedStatement(statement, types))
-        self._out += backend.parse_complete()
+        self._out += messages.parse_complete()
 
     def _bind(self, message: Bind) -> PendingTask[Any] | None:
         prepared = self._named.get_statement(message.statement)
@@ -294,7 +444,7 @@ class ExtendedQuery:
         columns = None if described is None else described.columns
         portal = Portal(message.portal, prepared, values, message.results, columns, described is not None)
         self._named.keep_portal(portal, sum(len(value or b"") for value in message.values))
-        self._out += backend.bind_complete()
+        self._out += messages.bind_complete()
 
     def _describe_prepared(self, prepared: PreparedStatement) -> PendingTask[Any] | None:
         if prepared.description is None:
@@ -313,7 +463,7 @@ class ExtendedQuery:
 
     def _write_prepared_description(self, prepared: PreparedStatement, found: StatementDescription) -> None:
         prepared.description = found
-        self._out += backend.parameter_description(found.parameters)
+        self._out += messages.parameter_description(found.parameters)
         self._write_columns(found.columns, ())
 
     def _write_portal_description(self, portal: Portal, found: StatementDescription) -> None:
@@ -322,9 +472,9 @@ class ExtendedQuery:
 
     def _write_columns(self, columns: tuple[Column, ...] | None, formats: tuple[int, ...]) -> None:
         if columns is None:
-            self._out += backend.no_data()
+            self._out += messages.no_data()
         else:
-            self._out += backend.row_description(columns, expand_formats(formats, len(columns)))
+            self._out += messages.row_description(columns, expand_formats(formats, len(columns)))
 
 
 class QueryExchange:
@@ -367,7 +517,7 @@ class QueryExchange:
         """Run the next statement of a simple query; ReadyForQuery follows the last one."""
         if not self._statements:
             self._statements = None
-            self._out += backend.ready_for_query(self._transaction.status)
+            self._out += messages.ready_for_query(self._transaction.status)
             return None
         statement = self._statements.popleft()
         try:
@@ -382,7 +532,7 @@ class QueryExchange:
             self._is_skipping = False
             if self._transaction.status == "I":
                 self._named.close_portals()
-            self._out += backend.ready_for_query(self._transaction.status)
+            self._out += messages.ready_for_query(self._transaction.status)
             return None
         if self._is_skipping:
             return None
@@ -401,7 +551,7 @@ class QueryExchange:
 
     def fail_statement(self, failure: Failure) -> None:
         """Report an error, and skip the rest of a simple query or of a series up to Sync."""
-        self._out += backend.error_response(failure)
+        self._out += messages.error_response(failure)
         self._transaction.fail()
         if self._statements is None:
             self._is_skipping = True
@@ -430,4 +580,4 @@ class QueryExchange:
         self._named.forget_statements("")
         self._named.close_portals(("",))
         if not found:
-            self._out += backend.empty_query_response()
+            self._out += messages.empty_query_response()

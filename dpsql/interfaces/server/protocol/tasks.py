@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from dpsql.interfaces.server.protocol.failure import Failure
+from dpsql.interfaces.server.limits import SessionMemory, UserMemory
+from dpsql.interfaces.server.protocol.errors import Failure
 from dpsql.interfaces.server.protocol.scram import Verifier
 from dpsql.interfaces.server.protocol.values import Column
-from dpsql.interfaces.server.session_memory import SessionMemory, UserMemory
 from dpsql.interfaces.server.statements import Statement
 
 _Result = TypeVar("_Result")

@@ -6,9 +6,8 @@ from functools import cache
 
 from dpsql.errors import PolicyError
 from dpsql.privacy.accounting.accountants.base import Accountant
-from dpsql.privacy.accounting.accountants.basic import BasicAccountant
 from dpsql.privacy.accounting.accountants.gdp import GdpAccountant
-from dpsql.privacy.accounting.accountants.pure import PureAccountant
+from dpsql.privacy.accounting.accountants.pure import BasicAccountant, PureAccountant
 from dpsql.privacy.accounting.accountants.zcdp import ZcdpAccountant
 
 _REGISTRY: tuple[type[Accountant], ...] = (PureAccountant, BasicAccountant, ZcdpAccountant, GdpAccountant)

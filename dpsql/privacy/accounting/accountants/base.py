@@ -14,8 +14,7 @@ from functools import lru_cache
 from typing import ClassVar, Protocol
 
 from dpsql.errors import NotSupportedError, PolicyError
-from dpsql.privacy.accounting.charge import NOTHING, Charge
-from dpsql.privacy.accounting.events import BoundedRange, Event, Gaussian, Pure
+from dpsql.privacy.accounting.events import NOTHING, BoundedRange, Charge, Event, Gaussian, Pure
 
 _SEARCH = Context(prec=50)
 _SEARCH_STEPS = 30

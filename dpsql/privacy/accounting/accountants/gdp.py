@@ -15,15 +15,17 @@ from dpsql.privacy.accounting.accountants.base import (
     search_largest_epsilon,
     split_conversion_delta,
 )
-from dpsql.privacy.accounting.charge import Charge, to_units_down, to_units_up
 from dpsql.privacy.accounting.events import (
     Approximate,
     BoundedRange,
+    Charge,
     Composed,
     Event,
     Gaussian,
     Pure,
     Selection,
+    to_units_down,
+    to_units_up,
 )
 from dpsql.privacy.accounting.numerics import PI, convert_to_epsilon, convert_to_mu, tail
 from dpsql.privacy.accounting.tradeoffs import (

@@ -15,15 +15,17 @@ from dpsql.privacy.accounting.accountants.base import (
     search_largest_epsilon,
     split_conversion_delta,
 )
-from dpsql.privacy.accounting.charge import Charge, to_units_down, to_units_up
 from dpsql.privacy.accounting.events import (
     Approximate,
     BoundedRange,
+    Charge,
     Composed,
     Event,
     Gaussian,
     Pure,
     Selection,
+    to_units_down,
+    to_units_up,
 )
 from dpsql.privacy.accounting.numerics import exp_minus_down, ln_down, ln_up, to_decimal_down
 

@@ -20,10 +20,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dpsql.errors import IntegrityError
-from dpsql.privacy.accounting.charge import NOTHING, Charge
-from dpsql.privacy.accounting.partitions.grid import MOST_CELLS, Grid
-from dpsql.privacy.accounting.partitions.ranges import (
+from dpsql.privacy.accounting.events import NOTHING, Charge
+from dpsql.privacy.accounting.partitions.grid import (
     EVERYWHERE,
+    MOST_CELLS,
+    Grid,
     Ranges,
     Sides,
     fill_gaps,

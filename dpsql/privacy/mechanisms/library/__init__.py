@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from dpsql.privacy.mechanisms.library.base import LibraryMechanism, NoiseMechanism
 from dpsql.privacy.mechanisms.library.gaussian import DiscreteGaussianMechanism, GaussianMechanism
-from dpsql.privacy.mechanisms.library.laplace import GeometricMechanism, LaplaceMechanism
+from dpsql.privacy.mechanisms.library.laplace import GeometricMechanism, LaplaceMechanism, StaircaseMechanism
 from dpsql.privacy.mechanisms.library.norms import CubeMechanism, VectorMechanism
 from dpsql.privacy.mechanisms.library.responses import LocalMechanism, RandomizedResponse, UnaryEncoding
-from dpsql.privacy.mechanisms.library.second_moments import SecondMoments
+from dpsql.privacy.mechanisms.library.second_moments import SecondMoments, WishartMechanism
 from dpsql.privacy.mechanisms.library.selection import (
     ExponentialMechanism,
     PermuteAndFlipMechanism,
     ReportNoisyMax,
     SelectionMechanism,
 )
-from dpsql.privacy.mechanisms.library.staircase import StaircaseMechanism
-from dpsql.privacy.mechanisms.library.wishart import WishartMechanism
 
 LIBRARY: tuple[type[LibraryMechanism], ...] = (
     RandomizedResponse,

@@ -25,8 +25,7 @@ from dpsql.privacy.mechanisms.library.base import (
     require_dimensions,
     set_frozen_fields,
 )
-from dpsql.privacy.mechanisms.release_cache import clear_cache
-from dpsql.privacy.mechanisms.sampler import sample_l2_vectors
+from dpsql.privacy.mechanisms.sampler import clear_cache, sample_l2_vectors
 
 MOST_OF_BALL = 12
 """The largest dimension: with more, so few proposals are kept that a draw takes long."""

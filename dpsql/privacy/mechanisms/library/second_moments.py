@@ -5,22 +5,200 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.errors import DataError
+from dpsql.errors import DataError, LossError
 from dpsql.policy.request.loss import Amount, parse_amount
+from dpsql.privacy.accounting.accountants.base import search_largest
 from dpsql.privacy.accounting.events import Approximate, Gaussian, Pure
+from dpsql.privacy.accounting.numerics import Bounds
 from dpsql.privacy.mechanisms.base import Floats
-from dpsql.privacy.mechanisms.entropy import Entropy
+from dpsql.privacy.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.privacy.mechanisms.library.base import parse_exact_number, require_dimensions, set_frozen_fields
 from dpsql.privacy.mechanisms.library.gaussian import GaussianMechanism
 from dpsql.privacy.mechanisms.library.laplace import LaplaceMechanism
 from dpsql.privacy.mechanisms.library.norms import MOST_OF_BALL, CubeMechanism, VectorMechanism
-from dpsql.privacy.mechanisms.library.wishart import WishartMechanism
+
+# The Wishart mechanism, in its corrected form, for second-moment matrices.
+
+
+_BLUR = 1e-12
+"""An upper bound on the relative error of a probability in floats."""
+_FAR = 700.0
+"""The largest ε whose e^ε is a float; δ at a larger ε is at most the δ at this one."""
+_MOST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class WishartProfile:
+    """The profile of a Wishart matrix W(k, scale·I) of d dimensions, added to one that moves by v·vᵀ, ‖v‖² <= shift·scale.
+
+    `degrees` is m = k - d + 1.
+
+    Claim: it is that of a chi-squared variable of m degrees added to one number that moves by `shift`.
+    Why: the density of W is proportional to |W|^((k-d-1)/2)·e^(-tr W/2·scale), so the loss depends on vᵀW⁻¹v alone, whose
+    inverse is a chi-squared variable of m degrees; with c that variable the loss is ((m-2)/2)·ln(c/(c-s)) - s/2, the loss of the
+    shifted variable. It is monotone in c, so that δ is F(t) - e^ε·F(t-s) at one point t, and grows with s. Where c <= s the
+    outcome is impossible on the neighbor: δ never falls below F(s), so there is no pure loss and no μ-GDP, whatever the scale.
+    Source: derived here; Muirhead 1982, "Aspects of multivariate statistical theory", Theorem 3.2.12 (vᵀW⁻¹v).
+
+    >>> published = WishartProfile(degrees=2, shift=2 / 3)  # as published for ε = 1
+    >>> round(float(published.delta(Decimal(1)).high), 4), round(1 - math.exp(-1 / 3), 4)
+    (0.2835, 0.2835)
+    """
+
+    degrees: int
+    shift: float = 1.0
+
+    @property
+    def tail(self) -> Decimal | None:
+        """None: δ does not fall below a floor."""
+        return None
+
+    def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:
+        """Raise LossError: there is no crossover."""
+        raise LossError(f"no δ of {float(mu):g}-GDP stays above a floor")
+
+    def delta(self, epsilon: Decimal) -> Bounds:
+        """Return the exact δ, up to the rounding of floats."""
+        from scipy.special import gammainc, gammaincc
+
+        e, s, half = min(float(epsilon), _FAR), self.shift, self.degrees / 2
+        power, factor = half - 1, math.exp(e)
+        # Without the row and more likely than with it: c below `first`; with it: c above `last`.
+        first = s if power == 0 else _solve_crossing(s, (e + s / 2) / power)
+        here, there = float(gammainc(half, first / 2)), float(gammainc(half, (first - s) / 2))
+        value, size = here - factor * there, here + factor * there
+        if e < s / 2:
+            last = s if power == 0 else _solve_crossing(s, (s / 2 - e) / power)
+            here, there = float(gammaincc(half, (last - s) / 2)), float(gammaincc(half, last / 2))
+            value, size = max(value, here - factor * there), size + here + factor * there
+        floor = float(gammainc(half, s / 2)) * (
+            1 - _BLUR
+        )  # what is impossible on the neighbor counts at any ε
+        low = value - _BLUR * size if e < _FAR else floor
+        return Bounds(Decimal(max(low, floor)), Decimal(min(value + _BLUR * size, 1.0)))
+
+
+def _solve_crossing(shift: float, exponent: float) -> float:
+    """Return the c with c/(c - shift) = e^exponent."""
+    return shift / -math.expm1(-exponent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WishartMechanism:
+    """A Wishart matrix W(k, bound²·I) added to the second-moment matrix Σ x·xᵀ of rows with ‖x‖₂ <= `bound`.
+
+    k is d + ⌊28·ln(4/δ)/ε²⌋, d = `dimensions`; with `calibration="profile"` it is the least k whose exact profile keeps (ε, δ),
+    which needs several times less. The mean k·bound²·I of the noise may be subtracted afterwards.
+
+    Claim: (ε, δ)-DP where a row is added or removed, and never ε-DP. The mechanism as first published, W(d+1, (3/2nε)·I) for the
+    mean of n rows, claims ε-DP, and is not: a part 1 - e^(-ε/3) of its outcomes is impossible on the neighbor. Any noise whose
+    matrices are all positive semidefinite has that defect.
+    Why: see `WishartProfile`, which is exact.
+    Draws are made in floats, by inverting the normal law at 53 random bits: for study, not for release. For a release add lattice
+    noise to the entries on and above the diagonal, by `CubeMechanism` or `GaussianMechanism`.
+    Source: Jiang, Xie, Zhang 2016, "Wishart mechanism for differentially private principal components analysis" (as published);
+    Sheffet 2019, "Old techniques in differentially private linear regression" (corrected, with 28·ln(4/δ)/ε²).
+
+    >>> noise = WishartMechanism(epsilon=1, delta=1e-6, dimensions=3)
+    >>> noise.degrees, WishartMechanism(epsilon=1, delta=1e-6, dimensions=3, calibration="profile").degrees
+    (428, 45)
+    """
+
+    name: ClassVar[str] = "Wishart"
+
+    epsilon: Amount
+    delta: Amount
+    bound: Amount = 1
+    dimensions: int = 2
+    calibration: Literal["published", "profile"] = "published"
+
+    def __post_init__(self) -> None:
+        set_frozen_fields(
+            self,
+            epsilon=parse_amount(self.epsilon),
+            delta=parse_amount(self.delta, "delta"),
+            bound=parse_amount(self.bound, "bound"),
+        )
+        if parse_amount(self.delta) >= 1:
+            raise LossError("delta must be below 1")
+        if self.calibration not in ("published", "profile"):
+            raise LossError(f"there is no calibration {self.calibration!r}", hint='"published" or "profile"')
+        require_dimensions(self.dimensions, _MOST)
+
+    @property
+    def degrees(self) -> int:
+        """k, the degrees of freedom."""
+        epsilon, delta = parse_amount(self.epsilon), parse_amount(self.delta)
+        published = math.floor(28 / float(epsilon) ** 2 * math.log(4 / float(delta)))
+        if self.calibration == "published":
+            return self.dimensions + published
+        at = Decimal(epsilon.numerator) / Decimal(epsilon.denominator)
+
+        def exceeds_delta(less: int) -> bool:
+            return less < 2 or WishartProfile(less).delta(at).high > delta
+
+        return search_largest(exceeds_delta, published + 1) + 1 + self.dimensions - 1
+
+    @property
+    def mean(self) -> Floats:
+        """The mean of the noise, a multiple of the unit matrix."""
+        found: Floats = self.degrees * float(parse_amount(self.bound)) ** 2 * np.eye(self.dimensions)
+        return found
+
+    @property
+    def variance(self) -> float:
+        """The variance of an entry on the diagonal, 2k·bound⁴; that of any other entry is half of it."""
+        return 2 * self.degrees * float(parse_amount(self.bound)) ** 4
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        """Return the ends of the interval that holds the noise of a diagonal entry, with its mean, with that probability.
+
+        Why: it is bound² times a chi-squared variable of k degrees. DataError unless 0 < confidence < 1.
+        """
+        from scipy.special import gammainccinv, gammaincinv
+
+        if not 0 < confidence < 1:
+            raise DataError(f"the confidence must lie between 0 and 1, not {confidence}")
+        scale, side = 2 * float(parse_amount(self.bound)) ** 2, (1 - confidence) / 2
+        low, high = gammaincinv(self.degrees / 2, side), gammainccinv(self.degrees / 2, side)
+        return float(scale * low), float(scale * high)
+
+    def sample(self, size: int = 1, *, entropy: Entropy | None = None) -> NDArray[np.float64]:
+        """Return `size` independent matrices, shape `(size, dimensions, dimensions)`, in floats: for study."""
+        from scipy.special import ndtri
+
+        k, d = self.degrees, self.dimensions
+        words = (entropy or SystemEntropy()).draw_words(size * k * d)
+        normal = ndtri(((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53).reshape(size, k, d)
+        found: NDArray[np.float64] = (
+            np.einsum("ski,skj->sij", normal, normal) * float(parse_amount(self.bound)) ** 2
+        )
+        return found
+
+    def density(self, at: Floats) -> Floats:
+        """Return the density of an entry on the diagonal, with its mean."""
+        from scipy.special import gammaln
+
+        half, scale = self.degrees / 2, 2 * float(parse_amount(self.bound)) ** 2
+        x = np.maximum(np.asarray(at, np.float64) / scale, 1e-300)
+        found: Floats = np.exp((half - 1) * np.log(x) - x - gammaln(half)) / scale
+        return found
+
+    def profile(self) -> WishartProfile:
+        """Return the exact profile, up to the rounding of floats."""
+        return WishartProfile(self.degrees - self.dimensions + 1)
+
+    def event(self) -> Approximate:
+        """Return `Approximate(epsilon, delta)`."""
+        return Approximate(Fraction(parse_amount(self.epsilon)), Fraction(parse_amount(self.delta)))
+
 
 MOST_DIMENSIONS = 10
 _ROOT = Fraction(math.isqrt(2 << 80), 1 << 40)

@@ -27,7 +27,7 @@ from dpsql.privacy.mechanisms.library.base import (
     parse_exact_number,
     set_frozen_fields,
 )
-from dpsql.privacy.mechanisms.release_cache import clear_cache
+from dpsql.privacy.mechanisms.sampler import clear_cache
 from dpsql.privacy.mechanisms.selection import Exponential, PermuteAndFlip
 
 MOST_CANDIDATES = 10_000

@@ -12,10 +12,6 @@ from typing import NoReturn
 from sqlglot import exp
 
 from dpsql.plan.expressions import Expr
-from dpsql.sql.lower.aggregates.any_value import ANY_VALUE
-from dpsql.sql.lower.aggregates.approximate import APPROX_COUNT_DISTINCT
-from dpsql.sql.lower.aggregates.arg_max import ARG_MAX, ARG_MIN
-from dpsql.sql.lower.aggregates.avg import AVG
 from dpsql.sql.lower.aggregates.base import (
     AggregateCall,
     AggregateContext,
@@ -23,16 +19,13 @@ from dpsql.sql.lower.aggregates.base import (
     ExactGroups,
     Refusal,
     ReleasedGroups,
+    refuse_unsupported,
 )
-from dpsql.sql.lower.aggregates.count import COUNT
-from dpsql.sql.lower.aggregates.count_if import COUNT_IF
-from dpsql.sql.lower.aggregates.geomean import GEOMEAN
+from dpsql.sql.lower.aggregates.chosen_values import ANY_VALUE, ARG_MAX, ARG_MIN, MODE
+from dpsql.sql.lower.aggregates.count import APPROX_COUNT_DISTINCT, BOOL_AND, BOOL_OR, COUNT, COUNT_IF
 from dpsql.sql.lower.aggregates.histogram import HISTOGRAM
-from dpsql.sql.lower.aggregates.mode import MODE
 from dpsql.sql.lower.aggregates.quantiles import MAX, MEDIAN, MIN, QUANTILE_CONT, QUANTILE_DISC
-from dpsql.sql.lower.aggregates.sum import SUM
-from dpsql.sql.lower.aggregates.truth import BOOL_AND, BOOL_OR
-from dpsql.sql.lower.aggregates.unsupported import refuse_unsupported
+from dpsql.sql.lower.aggregates.sums_and_means import AVG, GEOMEAN, SUM
 from dpsql.sql.lower.aggregates.variance import VARIANCES
 
 AGGREGATE_CALLS: tuple[AggregateCall, ...] = (

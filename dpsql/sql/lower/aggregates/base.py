@@ -1,14 +1,8 @@
-"""The definition of an aggregate of SQL, and the interface of the SELECT around it.
-
-The statistics that are measured, and what the engine computes over one unit's rows, are entries of the registries in
-`dpsql.plan.aggregates`, which the planner and the compiler read. An aggregate of SQL names the entries that it is computed
-from. An aggregate that is a formula over existing statistics needs no entry there; an aggregate that needs a new statistic
-needs one.
-"""
+"""The parts of an entry in the registry of aggregates: syntax, lowerings, refusals, and the SELECT that it is called in."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
@@ -19,8 +13,16 @@ from sqlglot import exp
 from dpsql.plan.expressions import Expr, Literal, ReleasedColumn
 from dpsql.plan.nodes import Relation
 from dpsql.plan.types import Type
+from dpsql.policy import normalize_name
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.parse.rejection import QueryText
+
+# The definition of an aggregate of SQL, and the interface of the SELECT around it.
+#
+# The statistics that are measured, and what the engine computes over one unit's rows, are entries of the registries in
+# `dpsql.plan.aggregates`, which the planner and the compiler read. An aggregate of SQL names the entries that it is computed
+# from. An aggregate that is a formula over existing statistics needs no entry there; an aggregate that needs a new statistic
+# needs one.
 
 
 class GroupedRows(Protocol):
@@ -226,3 +228,53 @@ def has_counted_rows(over: ReleasedGroups, node: exp.Expr) -> Expr | None:
 
 _ELSEWHERE = (exp.Filter, exp.Window)
 """Inside these nodes, a COUNT(*) is over other rows."""
+
+
+# Aggregates that are not supported, and what to write instead.
+
+
+_LISTED = "count each value: SELECT x, COUNT(*) … GROUP BY x"
+_IN_PLACE: Mapping[str, str] = {
+    "regr_count": "write COUNT(*) FILTER (WHERE y IS NOT NULL AND x IS NOT NULL)",
+    **dict.fromkeys(("grouping_id", "groupingid"), "write GROUPING(x, y)"),
+    "entropy": (
+        "compute it from counts: SELECT -SUM(n / t * LOG2(n / t)) FROM (SELECT x, COUNT(*) AS n, "
+        "SUM(COUNT(*)) OVER () AS t … GROUP BY x HAVING COUNT(*) > 0)"
+    ),
+}
+"""Aggregates with an equivalent, and that equivalent."""
+_INSTEAD: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(
+        ("string_agg", "stringagg", "listagg", "group_concat", "array_agg", "list", "json_group_array"),
+        ("is not supported: it would release the value of each row", _LISTED),
+    ),
+    "product": (
+        "is not supported: one row decides how large a product is",
+        "write GEOMEAN(x) for the mean of factors above zero, or SUM(x) for a total",
+    ),
+    **dict.fromkeys(
+        ("bit_and", "bit_or", "bit_xor"),
+        ("is not supported: one row decides a bit", "count the rows with a bit: COUNT_IF((x & 4) = 4)"),
+    ),
+    **dict.fromkeys(
+        ("arg_max_null", "arg_min_null", "arg_max_nulls_last", "arg_min_nulls_last"),
+        ("would release one row's value", "write SELECT x, SUM(y) … GROUP BY x ORDER BY SUM(y) DESC LIMIT 1"),
+    ),
+}
+"""Aggregates that one row decides, by name, each with the reason and the replacement."""
+
+
+def refuse_unsupported(
+    source: QueryText, node: exp.Expr, signatures: Iterable[str], *, across: bool
+) -> NoReturn:
+    """Refuse an unknown aggregate, with a hint to its replacement or to the known signatures.
+
+    `across` says whether rows of several units are aggregated.
+    """
+    name = source.get_function_name(node)
+    names = dict.fromkeys(signature.partition("(")[0] for signature in signatures)
+    known = _IN_PLACE.get(normalize_name(name)) or f"there are: {', '.join(names)}"
+    why, instead = _INSTEAD.get(normalize_name(name), ("", known))
+    if why and across:
+        source.refuse(node, "aggregate", f"{name} {why}", instead)
+    source.refuse(node, "aggregate", f"{name} is not supported", _LISTED if instead == _LISTED else known)

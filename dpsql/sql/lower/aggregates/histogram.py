@@ -36,7 +36,7 @@ from dpsql.sql.lower.aggregates.base import AggregateCall, CallForm, ReleasedGro
 from dpsql.sql.lower.aggregates.quantiles import LIST
 from dpsql.sql.lower.constants import parse_moment
 from dpsql.sql.lower.joins import build_filter
-from dpsql.sql.lower.public_groups import PublicValuesRequirement
+from dpsql.sql.lower.statement_context import PublicValuesRequirement
 from dpsql.sql.parse.dialect import ADDED_NODES
 from dpsql.sql.parse.rejection import QueryText
 

@@ -1,1 +1,0 @@
-"""What a ledger says, for its owner: summed up, and as a page."""

@@ -1,1 +1,0 @@
-"""Propose bounds and values of columns for a policy from charged answers."""
