@@ -29,6 +29,7 @@ from dpsql.engine.statement_notices import (
     describe_partial_totals,
     describe_shortfall,
     describe_unit_keys,
+    describe_widened_values,
     describe_withheld_groups,
     has_unfiltered_groups,
     is_ordered_selection,
@@ -75,13 +76,14 @@ def list_statement_notices(outer: OuterQuery) -> tuple[str, ...]:
     """Return the notices that follow from a statement and the policy alone.
 
     They are about constants that a column never equals or reaches, tests that have the same result for every row, conditions on
-    rows without a unit, and keys by which rows are joined or grouped only within a unit.
+    rows without a unit, keys by which rows are joined or grouped only within a unit, and whole numbers without bounds.
     """
     found = (
         *describe_excluded_constants(outer),
         *describe_constant_questions(outer),
         *describe_absent_ids(outer),
         *describe_unit_keys(outer),
+        *describe_widened_values(outer),
     )
     return tuple(dict.fromkeys(found))
 

@@ -13,6 +13,7 @@ from dpsql.analysis.unit_identity import find_identity, find_injective_identity,
 from dpsql.engine.intervals.cells import compute_intervals
 from dpsql.engine.postprocess.empty_groups import list_possibly_empty_rows, mark_occupied_groups
 from dpsql.engine.release.released_table import ReleasedTable
+from dpsql.plan.aggregates import AGGREGATES
 from dpsql.plan.expressions import Call, Column, Expr, Literal, ReleasedColumn, has_window
 from dpsql.plan.interval import find_position, format_interval
 from dpsql.plan.nodes import (
@@ -32,6 +33,7 @@ from dpsql.plan.text import format_expression
 from dpsql.plan.types import Type, Value
 from dpsql.planning.group_selection import OptimalPartitionSelection, TopKSelection
 from dpsql.planning.measurement import MeasurementPlan
+from dpsql.sql.lower.function_calls import is_widened, iterate_possible_values
 
 _LISTED = 6
 _MOST_CONSTANTS = 4
@@ -39,6 +41,8 @@ _MOST_CONSTANTS = 4
 _QUESTIONS = {"isnan": "false", "isinf": "false", "isfinite": "true"}
 _NULL_TESTS = ("is_null",)
 _EQUALITIES = ("eq", "ne", "in", "is_distinct", "is_not_distinct")
+_SAME_TYPE = frozenset({"sum", "sum_distinct", "min", "max", "quantile_disc"})
+"""Aggregates of whole numbers that are whole numbers."""
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
@@ -97,6 +101,35 @@ def describe_absent_ids(outer: OuterQuery) -> Iterator[str]:
                 yield (
                     f"Rows whose {column} is NULL belong to no privacy unit and are not read: {format_expression(call)} is the same for "
                     "every row that is read."
+                )
+
+
+def describe_widened_values(outer: OuterQuery) -> Iterator[str]:
+    """Yield a notice for each selected key or aggregate of whole numbers that is released as a floating-point number."""
+    for part in iterate_plan_parts(outer):
+        if not isinstance(part, OuterQuery) or not isinstance(part.source, Release):
+            continue
+        selected = {
+            value.name
+            for output in part.outputs
+            for value in iterate_possible_values(output.expr)
+            if isinstance(value, ReleasedColumn)
+        }
+        keys = [(format_expression(key.expr), key.expr, key.name) for key in part.source.keys]
+        calls = [
+            (
+                AGGREGATES[item.function].format_call(format_expression(item.argument)),
+                item.argument,
+                item.name,
+            )
+            for item in part.source.aggregations
+            if item.argument is not None and item.function in _SAME_TYPE
+        ]
+        for text, value, name in (*keys, *calls):
+            if name in selected and is_widened(value):
+                yield (
+                    f"{text} is a floating-point number, 2.0 for 2: it is computed from whole numbers without declared bounds, or with "
+                    "wide ones. Bounds in the policy make it a whole number."
                 )
 
 

@@ -23,6 +23,7 @@ LISTED_KEYS = "Keys alone"
 SUMS_OF_NOBODY = "Sums of nobody"
 QUANTILES_OF_NOBODY = "Quantiles of nobody"
 COUNT_IF_OF_NOBODY = "COUNT_IF of nobody"
+WIDENED = "Whole numbers without bounds"
 DIFFERENCES: Mapping[str, Difference] = {
     EMPTY_GROUPS: Difference(
         r"groups.* may have no rows, by their noisy values",
@@ -43,6 +44,10 @@ DIFFERENCES: Mapping[str, Difference] = {
     QUANTILES_OF_NOBODY: Difference(
         r"has no count of its values in this query: over no values it is a random value",
         "SELECT MIN(lvl) AS r FROM visits WHERE cost > 1000",
+    ),
+    WIDENED: Difference(
+        r"is a floating-point number, 2\.0 for 2",
+        "SELECT ward * 1 AS k0, COUNT(*) AS n0 FROM people GROUP BY 1 HAVING COUNT(*) > 0",
     ),
 }
 """The differences by name."""

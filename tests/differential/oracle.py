@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from differential.documented import (
     LISTED_KEYS,
     QUANTILES_OF_NOBODY,
     SUMS_OF_NOBODY,
+    WIDENED,
     told,
 )
 from differential.grammar import Statement, partition
@@ -34,6 +36,10 @@ _STEP = 1e-5
 
 class Refusal(Exception):  # noqa: N818
     """The statement is not answered, which is no discrepancy."""
+
+
+_CONSTANT = re.compile(r"\d\.\d")
+"""A constant with a point, which is a DECIMAL in DuckDB."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,8 @@ def compared(
 ) -> Find | None:
     """How an answer differs from another: by the names of its columns, the types of its values, its rows or their order.
 
-    Values `r…` and `v…` may be whole numbers without bounds, which are real numbers once they are released.
+    Values `r…` and `v…` may be computed from released whole numbers without bounds, which are real numbers. Constants with a point
+    are real numbers, too.
     """
     if ours.names != theirs.names:
         return Find("names", sql, str(ours.names), str(theirs.names))
@@ -84,7 +91,8 @@ def compared(
         same = all(
             not (mine and other)
             or mine == other
-            or (name[:1] in "rv" and (mine, other) == ({"float"}, {"int"}))
+            or ((mine, other) == ({"float"}, {"int"}) and (name[:1] in "rv" or WIDENED in ours.told))
+            or ((mine, other) == ({"float"}, {"Decimal"}) and _CONSTANT.search(sql))
             for name, mine, other in zip(ours.names, *kinds, strict=False)
         )
         return None if same or mild else Find("types", sql, str(kinds[0]), str(kinds[1]))

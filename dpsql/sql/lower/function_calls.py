@@ -453,6 +453,15 @@ _PASSING: Mapping[str, Callable[[tuple[Expr, ...]], tuple[Expr, ...]]] = {
 """Functions whose result is one of these arguments."""
 
 
+def iterate_possible_values(expr: Expr) -> Iterator[Expr]:
+    """Yield the parts of an expression one of which its value is: of a COALESCE each argument, of a CASE each branch."""
+    if isinstance(expr, Call) and expr.function.name in _PASSING:
+        for argument in _PASSING[expr.function.name](expr.arguments):
+            yield from iterate_possible_values(argument)
+    else:
+        yield expr
+
+
 def _refuse_types(
     source: QueryText, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]
 ) -> NoReturn:
