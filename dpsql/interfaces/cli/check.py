@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeAlias
 
 import typer
 
-from dpsql.engine.budgets import iterate_policy_warnings
 from dpsql.errors import Error, ProgrammingError
 from dpsql.interfaces.cli.connections import (
     find_default_epsilon,
@@ -39,11 +38,6 @@ if TYPE_CHECKING:
 
 
 # Check whether the data still match their `data_version`, by fingerprints of tables stored beside the policy.
-#
-# A stored release answers a query again while the policy's `data_version` is the same, so an owner who changes the data but not
-# the version gets answers of the former data. The file `hie.fingerprints` for `hie.yaml` holds, for each version, the time and a
-# fingerprint of each declared table, with a salt that is drawn once. The file reveals exactly whether data changed, so only its
-# owner can read it.
 
 
 ENDING: Final = ".fingerprints"
@@ -55,6 +49,11 @@ def compare_fingerprints(
     """Yield remarks on whether the data match their version; record a new version or table.
 
     `answered` is when the ledger last answered with this version, or None.
+
+    A stored release answers a query again while the policy's `data_version` is the same, so an owner who changes the data but not
+    the version gets answers of the former data. The file `hie.fingerprints` for `hie.yaml` holds, for each version, the time and a
+    fingerprint of each declared table, with a salt that is drawn once. The file reveals exactly whether data changed, so only its
+    owner can read it.
     """
     path, this = policy.with_suffix(ENDING), str(rules.data_version)
     try:
@@ -498,6 +497,7 @@ def _find_last_answer_time(task: _CheckedPolicy) -> datetime | None:
 
 
 def _render_policy_summary(rules: Policy) -> Iterator[RenderableType]:
+    from dpsql.engine.budgets import iterate_policy_warnings
     from dpsql.interfaces.shell.answers import build_table
     from dpsql.interfaces.shell.commands import format_domain
 
