@@ -72,7 +72,7 @@ def derive_released_interval(expr: Expr, release: Release) -> Interval:
 def derive_answer_intervals(outer: OuterQuery) -> tuple[Interval, ...]:
     """Derive the interval of each number that a query over released values gives to a private computation.
 
-    Claim: each is where the value is without noise, and `engine.subquery_values.to_constants` clamps the noisy value to it.
+    Claim: each is where the value is without noise, and `engine.lookups.to_constants` clamps the noisy value to it.
     Why: MIN, MAX, quantiles and averages of an expression lie in its interval, and group keys in theirs; clamping is
     post-processing. Values without noise are not clamped, and have no interval here but that of their column.
     Source: Dwork, Roth 2014, Proposition 2.1.

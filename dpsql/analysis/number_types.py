@@ -24,8 +24,6 @@ from dpsql.plan.functions.operators import split_case_branches
 from dpsql.plan.types import Type
 
 # DECIMAL expressions of the engine, which dpsql reads as DOUBLE, and their digits.
-#
-# A DECIMAL with s digits after the point is m / 10^s for a whole number m.
 
 
 MOST_DIGITS = 38
@@ -66,6 +64,8 @@ def find_scale(expr: Expr) -> int | None:
     """Return the number of digits after the point of a DECIMAL or whole number in the engine; None for other types.
 
     A constant with a point counts as DECIMAL, as it is written without an exponent nearly always.
+
+    A DECIMAL with s digits after the point is m / 10^s for a whole number m.
     """
     return _ScaleDerivation().find_scale(expr)
 
@@ -107,7 +107,7 @@ def is_inexact(expr: Expr) -> bool:
 
 
 def find_unrounded(expr: Expr) -> Expr | None:
-    """Return the value that `sql.lower.decimals.exactly` rounded to the digits of a DECIMAL; None for other expressions."""
+    """Return the value that `sql.lower.number_types` rounded to the digits of a DECIMAL; None for other expressions."""
     return _ScaleDerivation().find_unrounded(expr)
 
 
@@ -210,7 +210,7 @@ class _ScaleDerivation:
         return cast[0], own, digits
 
     def _derive_quotient_scale(self, expr: Call) -> int | None:
-        """Return the number of digits to which `sql.lower.decimals.rounded` rounded a quotient or remainder; None for others."""
+        """Return the number of digits to which `sql.lower.number_types` rounded a quotient or remainder; None for others."""
         name, inner = _split_call(expr.arguments[0])
         digits = _find_power_of_ten(expr.arguments[1])
         if not inner or not digits:
@@ -248,11 +248,6 @@ def _find_integer(expr: Expr) -> int | None:
 
 
 # Bits of whole numbers in DuckDB; dpsql computes with 64.
-#
-# Claim: an INTEGER expression has as many bits as the type that DuckDB gives it, of signed types of up to 64 bits.
-# Why: arithmetic and choices have the widest type of their arguments; an untyped constant takes the type of what it stands
-# beside, where its value fits, and else INTEGER or BIGINT.
-# Source: DuckDB's documentation, "Numeric types" and "Typecasting", on combination casting and integer literals.
 
 
 WIDE = 64
@@ -270,7 +265,13 @@ _WIDEST = frozenset(
 
 
 def derive_bits(expr: Expr) -> int:
-    """Return the number of bits of a whole number in DuckDB; 64 if fewer are not known."""
+    """Return the number of bits of a whole number in DuckDB; 64 if fewer are not known.
+
+    Claim: an INTEGER expression has as many bits as the type that DuckDB gives it, of signed types of up to 64 bits.
+    Why: arithmetic and choices have the widest type of their arguments; an untyped constant takes the type of what it stands
+    beside, where its value fits, and else INTEGER or BIGINT.
+    Source: DuckDB's documentation, "Numeric types" and "Typecasting", on combination casting and integer literals.
+    """
     if isinstance(expr, Column):
         return _BITS.get(expr.facts.engine_type, expr.facts.bits)
     if _find_constant(expr) is not None:
@@ -310,8 +311,6 @@ def _find_constant(expr: Expr) -> int | None:
 
 
 # FLOAT expressions of the engine, with 32 bits, which dpsql reads as DOUBLE.
-#
-# Of FLOAT and whole numbers or DECIMAL the engine makes FLOAT, of FLOAT and DOUBLE it makes DOUBLE; so in comparisons.
 
 
 ROUNDED = frozenset({"add", "subtract", "multiply", "divide", "round_digits", "trunc_digits", "round_even"})
@@ -323,11 +322,13 @@ _FLOAT_ALIKE = frozenset(
     }
 )
 """Further functions that return FLOAT for FLOAT arguments, without rounding."""
-_OF_FIRST = frozenset({"round_digits", "trunc_digits", "round_even"})
 
 
 def is_float(expr: Expr) -> bool:
-    """Return whether the engine's value is a FLOAT, which includes results of `sql.lower.floats`."""
+    """Return whether the engine's value is a FLOAT, which includes results of `sql.lower.number_types`.
+
+    Of FLOAT and whole numbers or DECIMAL the engine makes FLOAT, of FLOAT and DOUBLE it makes DOUBLE; so in comparisons.
+    """
     if expr.type is not Type.DOUBLE:
         return False
     match expr:
@@ -352,7 +353,7 @@ def is_float(expr: Expr) -> bool:
 
 def list_typed_arguments(name: str, arguments: Sequence[Expr]) -> tuple[Expr, ...]:
     """List the arguments of a call that are of one type in the engine: neither conditions nor numbers of digits."""
-    if name in _OF_FIRST:
+    if name in _SHORTER:
         return (arguments[0],)
     if name == "case":
         *cases, last = arguments

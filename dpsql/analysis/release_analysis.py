@@ -25,10 +25,6 @@ from dpsql.plan.text import format_expression
 from dpsql.plan.types import Type
 
 # The public lattice of a real value: integers that the engine sums exactly.
-#
-# Claim: the sum of a column's lattice points is the same whatever the order, threads or partitions.
-# Why: integers of at most 2^31 add without rounding, in 64 bits for a row and 128 for a table.
-# Source: Mironov 2012, "On significance of the least significant bits for differential privacy".
 
 
 LEAST_EXPONENT = -1000
@@ -42,6 +38,10 @@ DECIMAL_BITS = 50
 @dataclass(frozen=True, slots=True)
 class Lattice:
     """Multiples of 2^exponent / 10^digits from `low` to `high` steps.
+
+    Claim: the sum of a column's lattice points is the same whatever the order, threads or partitions.
+    Why: integers of at most 2^31 add without rounding, in 64 bits for a row and 128 for a table.
+    Source: Mironov 2012, "On significance of the least significant bits for differential privacy".
 
     >>> Lattice.from_interval(Interval(0, 110), integral=True)
     Lattice(exponent=0, low=0, high=110, digits=0)

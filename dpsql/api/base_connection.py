@@ -190,7 +190,7 @@ DATETIME = TypeObject("DATE", "TIMESTAMP")
 ROWID = TypeObject()
 
 
-# The methods that connections in this process and to a server share: those of PEP 249, and those that dpsql adds.
+# The methods of connections, in this process and to a server.
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,7 +230,7 @@ def _make_error(message: str, hint: str | None = None) -> ProgrammingError:
     return ProgrammingError(message, code="address", hint=hint or f"write https://host:{PORT}")
 
 
-# Open the parts of a connection in this process: the database, the ledger beside a policy, and the engine over both.
+# The parts of a connection in this process: the database, the ledger beside a policy, and the engine over both.
 
 
 @dataclass(frozen=True, slots=True)

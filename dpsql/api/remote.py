@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 
 # One connection over HTTP/1.1, with the standard library: requests with a token, answers as JSON, errors of dpsql.
-#
-# It follows no redirects, so that the token is sent to no other host, and uses no proxy from the environment.
 
 
 _MOST_BYTES = 2**31
@@ -43,7 +41,10 @@ _CONNECT_SECONDS = 30.0
 
 
 class Transport:
-    """Send requests to one server, one after the other."""
+    """Send requests to one server, one after the other.
+
+    It follows no redirects, so that the token is sent to no other host, and uses no proxy from the environment.
+    """
 
     def __init__(self, address: Address, token: str, *, tls_ca: str | Path | None = None) -> None:
         if not token or not token.isascii() or not token.isprintable() or " " in token:

@@ -12,8 +12,6 @@ from dpsql.backends.dialect import Dialect
 from dpsql.errors import BackendError, InternalError, OperationalError
 from dpsql.policy.skeleton import ForeignKey, TableKeys
 
-# The protocol of engines, and the type that protects exact values.
-
 
 @final
 class Exact:

@@ -225,10 +225,6 @@ def require_template(spellings: Spellings, expr: Call, where: str) -> str:
 
 
 # Formats of STRFTIME that are concatenated from parts, for engines whose own formats differ from DuckDB's.
-#
-# Claim: the text is the one that DuckDB writes, for each moment of the years 1 to 9999.
-# Why: each part is a whole number with leading zeros, or a literal text; no language, setting or time zone decides it.
-# Source: DuckDB's documentation, "Date Format Functions", format specifiers.
 
 
 _PARTS = {
@@ -251,7 +247,12 @@ def define_strftime(
     join_parts: Callable[[list[str]], str],
     emit_constant: Callable[[str], str],
 ) -> CallSpelling:
-    """Return STRFTIME from the texts of a moment's fields, with so many digits; `join_parts` concatenates them with literals."""
+    """Return STRFTIME from the texts of a moment's fields, with so many digits; `join_parts` concatenates them with literals.
+
+    Claim: the text is the one that DuckDB writes, for each moment of the years 1 to 9999.
+    Why: each part is a whole number with leading zeros, or a literal text; no language, setting or time zone decides it.
+    Source: DuckDB's documentation, "Date Format Functions", format specifiers.
+    """
 
     def build_template(call: Call) -> str | None:
         form = call.arguments[1]
@@ -274,11 +275,6 @@ def define_strftime(
 
 
 # Regular expressions that are texts: alternatives of literals, for engines whose own expressions are not DuckDB's.
-#
-# Claim: a text matches such an expression if it contains, begins with, ends with or is one of the literals, as the anchors say.
-# Why: RE2, PostgreSQL and Java give these expressions the same meaning, and no engine for expressions is needed: `^` and
-# `$` are the ends of the text, and `\` escapes a sign of punctuation. Time is in proportion to the text.
-# Source: RE2's documentation, "Syntax", single characters, composites and empty strings.
 
 
 _LITERAL = r"(?:[^\\.+*?()\[\]{}|^$\x00]|\\[!-/:-@\[-^`{-~])*"
@@ -291,6 +287,11 @@ def parse_alternatives(pattern: str, *, whole: bool) -> list[tuple[bool, bool, s
     r"""Return the literals of a pattern, each with whether it is at the beginning and at the end; None for other patterns.
 
     With `whole`, the expression must match all of the text.
+
+    Claim: a text matches such an expression if it contains, begins with, ends with or is one of the literals, as the anchors say.
+    Why: RE2, PostgreSQL and Java give these expressions the same meaning, and no engine for expressions is needed: `^` and `$` are
+    the ends of the text, and `\` escapes a sign of punctuation. Time is in proportion to the text.
+    Source: RE2's documentation, "Syntax", single characters, composites and empty strings.
 
     >>> parse_alternatives(r"^a|b\.c$", whole=False)
     [(True, False, 'a'), (False, True, 'b.c')]
@@ -330,10 +331,6 @@ def define_pattern_matches(
 
 
 # Which letters LOWER and UPPER change in DuckDB, and into what, for engines whose own tables of letters are others.
-#
-# Claim: each letter changes into one letter, whatever stands beside it.
-# Why: the table is read from DuckDB itself, one letter at a time, and a test holds that texts are their letters.
-# Source: Unicode 15, section 5.18 (case mappings that are simple, that is, of one letter to one).
 
 
 _SURROGATES = 0xD800, 0xE000
@@ -346,6 +343,10 @@ _LETTERS = " UNION ALL ".join(
 @cache
 def read_case_mapping(function: str) -> tuple[str, str]:
     """Return the letters that `lower` or `upper` changes, and what they become, in the same order.
+
+    Claim: each letter changes into one letter, whatever stands beside it.
+    Why: the table is read from DuckDB itself, one letter at a time, and a test holds that texts are their letters.
+    Source: Unicode 15, section 5.18 (case mappings that are simple, that is, of one letter to one).
 
     >>> before, after = read_case_mapping("lower")
     >>> after[before.index("Σ")]

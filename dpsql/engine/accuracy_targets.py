@@ -26,7 +26,7 @@ from dpsql.planning.measurement import MeasurementPlan
 from dpsql.policy.request.loss import RelativeError, Target
 from dpsql.privacy.accounting.events import NOTHING
 
-# The smallest loss at which an answer is as accurate as requested.
+# The search for the smallest loss.
 
 
 FIRST = 1024
@@ -282,7 +282,7 @@ def _search_first_index(meets: Callable[[int], bool], top: int, near: int) -> in
     return high
 
 
-# Targets of accuracy: the loss at which a query meets its target, and the accuracy that the remaining budget allows.
+# The loss at which a query meets its target, and the accuracy that the remaining budget allows.
 
 
 def resolve_epsilon(engine: Engine, analyzed: QueryRun) -> Fraction:

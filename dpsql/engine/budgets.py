@@ -84,11 +84,6 @@ def require_below_cap(most: Fraction | None, loss: Fraction | Target) -> None:
 
 
 # Split the requested privacy loss among the releases of a statement.
-#
-# Claim: for each table, the spends of the releases that read it add up to at most the spend of one release at the requested
-# loss.
-# Why: each release has a share of that spend, in the accountant's own measure, rounded down.
-# Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3 (composition adds spends up).
 
 
 def split_loss(
@@ -104,6 +99,10 @@ def split_loss(
 
     A release has a weight of one for each aggregate, which minimizes the mean of the logs of all errors. Free releases have none.
     Raises QueryRejected with code "epsilon_small" if a share is too small to be charged.
+
+    Claim: for each table, the spends of the releases that read it add up to at most the spend of one release at the requested loss.
+    Why: each release has a share of that spend, in the accountant's own measure, rounded down.
+    Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3 (composition adds spends up).
     """
     tables = [list_private_tables(release.input) for release in analyses]
     weights = [

@@ -233,11 +233,6 @@ def _build_details(engine: Engine, charges: Mapping[str, Event]) -> dict[str, ob
 
 
 # The charge of a query: what may be charged, the durable entry, and the record of every failure after it.
-#
-# Claim: no error before the charge says anything about private rows, and each failure after it is recorded, so that failures that
-# depend on rows lock the table.
-# Why: limits, budgets and bound statements follow from public metadata. What follows a charge runs in `run_after_charge`, which
-# records why somebody ended it; a failure of the engine or of the noise is recorded by `record_release_failures`.
 
 
 _Outcome = TypeVar("_Outcome")
@@ -321,7 +316,13 @@ def _describe_affordable_target(engine: Engine, prepared: QueryRun, code: str) -
 def run_after_charge(
     engine: Engine, charged: QueryRun, work: Callable[[], _Outcome], *beside: Interruptible
 ) -> _Outcome:
-    """Return the result of `work`, which is all that follows a charge; see `dpsql.engine.engine.run_and_record`."""
+    """Return the result of `work`, which is all that follows a charge; see `dpsql.engine.engine.run_and_record`.
+
+    Claim: no error before the charge says anything about private rows, and each failure after it is recorded, so that failures that
+    depend on rows lock the table.
+    Why: limits, budgets and bound statements follow from public metadata. What follows a charge runs as `work`, and who ends it is
+    recorded; a failure of the engine or of the noise is recorded by `record_release_failures`.
+    """
     record = _make_failure_recorder(engine, charged) if charged.entries else None
     return run_and_record(InterruptibleGroup((engine.backend, *beside)), work, record, engine.stops)
 

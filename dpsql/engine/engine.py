@@ -23,15 +23,6 @@ from dpsql.policy import Policy
 from dpsql.privacy.mechanisms import Entropy, SystemEntropy
 
 # The requests to end a running statement: by a client before its charge, by the owner at any time.
-#
-# Claim: apart from time, what an analyst observes of a charged statement does not depend on a client's limit. It is the answer,
-# or an error for which the ledger has a failure, and failures lock the table (`max_failures`).
-# Why: `cancel` and `begin_charge` take one lock. If `cancel` is first, `begin_charge` raises, so that nothing is charged and no
-# private row is read. If it is second, it does nothing, and the statement continues to its end or to the owner's limit. Whatever
-# else ends a statement after its charge, the owner's limit, Ctrl-C or a program's `interrupt`, is recorded where it ends
-# (`run_and_record`). A statement that was stopped and answers nevertheless has exceeded its time limit: it is recorded, too.
-# Not claimed: whether a limit falls before the charge depends on how long the statement waited, was parsed and was planned. None
-# of this reads private rows, but what it waits for does: this is time, which the guarantee does not cover.
 
 
 _T = TypeVar("_T")
@@ -53,7 +44,17 @@ class InterruptibleGroup:
 
 
 class StopRequests:
-    """The requests to end the statement that runs on one engine connection; see the module."""
+    """The requests to end the statement that runs on one engine connection: by a client before its charge, by the owner at any time.
+
+    Claim: apart from time, what an analyst observes of a charged statement does not depend on a client's limit. It is the answer,
+    or an error for which the ledger has a failure, and failures lock the table (`max_failures`).
+    Why: `cancel` and `begin_charge` take one lock. If `cancel` is first, `begin_charge` raises, so that nothing is charged and no
+    private row is read. If it is second, it does nothing, and the statement continues to its end or to the owner's limit. Whatever
+    else ends a statement after its charge, the owner's limit, Ctrl-C or a program's `interrupt`, is recorded where it ends
+    (`run_and_record`). A statement that was stopped and answers nevertheless has exceeded its time limit: it is recorded, too.
+    Not claimed: whether a limit falls before the charge depends on how long the statement waited, was parsed and was planned. None of
+    this reads private rows, but what it waits for does: this is time, which the guarantee does not cover.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -172,9 +173,6 @@ def record_lost_charges(ledger: Ledger, analyst: str, sql: str, since: datetime)
     for entries in lost.values():
         tables = [entry.table for entry in entries]
         ledger.record_failure(tables, entries[0], analyst=analyst, query=sql, code="process_ended")
-
-
-# The engine of a connection: one policy, one database and one ledger, and what follows from them.
 
 
 @dataclass(frozen=True)

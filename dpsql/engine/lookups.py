@@ -91,10 +91,6 @@ def _clip_value(value: Any, around: Interval) -> Any:
 
 
 # Memoized look-ups in public tables, which need no charge.
-#
-# Claim: the plan is the same as if each look-up were made anew.
-# Why: an answer is kept within one snapshot, or longer for a database whose rows cannot change while it is open. It is a
-# function of the text of the look-up and of public rows; constants of the time are part of the text.
 
 
 _MOST = 256
@@ -130,7 +126,12 @@ class _ConstantEvaluations:
 
 @dataclass(frozen=True, slots=True)
 class PublicLookups:
-    """Memoized look-ups in public tables."""
+    """Memoized look-ups in public tables.
+
+    Claim: the plan is the same as if each look-up were made anew.
+    Why: an answer is kept within one snapshot, or longer for a database whose rows cannot change while it is open. It is a function
+    of the text of the look-up and of public rows; constants of the time are part of the text.
+    """
 
     backend: Backend
     _multiplicities: dict[str, int] = field(default_factory=dict)

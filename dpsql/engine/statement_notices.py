@@ -1,4 +1,9 @@
-"""Notices that follow from a statement and the policy: constants that never match, constant tests, rows without a unit."""
+"""Notices that follow from a statement and the policy: constants that never match, constant tests, rows without a unit.
+
+Claim: a notice costs no privacy loss.
+Why: it is a function of the statement and the policy.
+Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
+"""
 
 from __future__ import annotations
 
@@ -206,11 +211,7 @@ def _describe_unlisted_constant(constant: Literal, column: Column, domain: tuple
     )
 
 
-# Notices of joins and groups within each privacy unit, where the policy declares that a key belongs to one unit.
-#
-# Claim: a notice costs no privacy loss.
-# Why: it is a function of the statement and the policy.
-# Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
+# Joins and groups within each privacy unit, where the policy declares that a key belongs to one unit.
 
 
 _Pairs = list[tuple[Expr, Expr]]

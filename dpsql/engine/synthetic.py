@@ -64,9 +64,6 @@ from dpsql.sql.lower.statement import lower_statement
 from dpsql.sql.parse.parse import parse_cached
 
 # Synthetic tables: the count of rows by all columns, released as whole rows of a distribution instead of noisy counts.
-#
-# A synthetic table is prepared, charged, stored and replayed like the query that counts its rows by all columns; its mechanism
-# stands in that query's plan.
 
 
 STEPS = 256
@@ -76,7 +73,11 @@ Workload = str | Iterable[Sequence[str] | str]
 
 @dataclass(frozen=True)
 class PreparedSynthesis:
-    """A synthetic table or a stream before its charge: the prepared count, and its columns with types and public values."""
+    """A synthetic table or a stream before its charge: the prepared count, and its columns with types and public values.
+
+    A synthetic table is prepared, charged, stored and replayed like the query that counts its rows by all columns; its mechanism
+    stands in that query's plan.
+    """
 
     prepared: QueryRun
     columns: tuple[str, ...]

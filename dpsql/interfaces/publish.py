@@ -144,8 +144,6 @@ def _iterate_problems(error: ValidationError) -> Iterator[Problem]:
 
 
 # The note on methods for published tables: the guarantee in words, and how each number was computed.
-#
-# The note depends only on the policy, the publication and the receipts and has no date, so the same release gives the same note.
 
 
 _NEIGHBORS = {
@@ -159,7 +157,10 @@ _NEIGHBORS = {
 
 
 def render_methods(connection: Connection, publication: Publication, receipts: Mapping[str, Receipt]) -> str:
-    """Return the note in Markdown."""
+    """Return the note in Markdown.
+
+    The note depends only on the policy, the publication and the receipts and has no date, so the same release gives the same note.
+    """
     return (
         "\n".join(
             [*_describe_guarantee(connection, publication), "", *_describe_tables(publication, receipts)]
@@ -221,9 +222,6 @@ def _escape_line(text: str) -> str:
 
 
 # Run a publication: all queries are checked against policy and budget first; then each table is written.
-#
-# Asked again, a table is answered by its stored release, free: a release that was interrupted goes on, and one that is
-# complete is made again from the ledger, file for file.
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +280,9 @@ def publish_tables(
     connection: Connection, publication: Publication, folder: Path
 ) -> Iterator[tuple[str, Result]]:
     """Run the query of each table and write its files, then the note on methods. Yields each table's name and answer.
+
+    Asked again, a table is answered by its stored release, free: a release that was interrupted goes on, and one that is complete
+    is made again from the ledger, file for file.
 
     Raises OperationalError (`not_written`) if a file cannot be written; publishing again is then free.
     """

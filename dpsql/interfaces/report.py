@@ -30,14 +30,7 @@ if TYPE_CHECKING:
     from dpsql.ledger.reader import LedgerReader
 
 
-# The report as one HTML file without scripts or external files, readable in light, dark and print.
-#
-# Analysts' texts are escaped, with control characters written out.
-
-
 # Summarize a ledger: spending over time, by analyst and by query, and how long each budget lasts at this pace.
-#
-# The summary depends only on the entries, so the same ledger gives the same report.
 
 
 PACE = timedelta(days=30)
@@ -71,6 +64,8 @@ class LedgerSummary:
     `spending` has the steps of each account; `analysts` and `queries` belong to the tables' own accounts, most expensive first;
     `remarkable` are failures, resets, unlocks, amended budgets and returns; `exhaustion_dates` are the dates at which budgets are
     exhausted at the pace of the last `PACE`, None if that is beyond a hundred years or the budget renews.
+
+    The summary depends only on the entries, so the same ledger gives the same report.
     """
 
     head: LedgerHead
@@ -191,7 +186,10 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def render_page(summary: LedgerSummary, name: str) -> str:
-    """Render the page of a ledger."""
+    """Render the page of a ledger.
+
+    Analysts' texts are escaped, with control characters written out.
+    """
     title = f"Spent budgets: {escape_unprintable(name)}"
     parts = [
         f"<h1>{escape(title)}</h1>",

@@ -19,11 +19,6 @@ from dpsql.policy.skeleton import quote_yaml
 from dpsql.results.result import Result
 
 # The queries that propose bounds and values of a table's columns, and the proposals from their answers.
-#
-# Claim: a proposal is (ε, δ)-differentially private at the loss that its queries are charged.
-# Why: the queries pass through the engine like any analyst's, under a policy in which each column has a public range: the
-# owner's bounds, or the range of the column's type. Everything else (rounding, lists) reads only their answers.
-# Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); quantiles and partition selection are the engine's.
 
 
 MOST_LISTED: Final = 50
@@ -128,6 +123,11 @@ def find_proposal(question: Question, policy: Policy, table: str, result: Result
     """Return the proposal of an answer, or None if no value or too many values were selected.
 
     `policy` is the policy of the query.
+
+    Claim: a proposal is (ε, δ)-differentially private at the loss that its queries are charged.
+    Why: the queries pass through the engine like any analyst's, under a policy in which each column has a public range: the owner's
+    bounds, or the range of the column's type. Everything else (rounding, lists) reads only their answers.
+    Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); quantiles and partition selection are the engine's.
     """
     if question.key == "values":
         values = tuple(value for (value,) in result.rows if value is not None)

@@ -11,9 +11,6 @@ from typing import Final
 from dpsql.errors import IntegrityError, OperationalError, PolicyError
 from dpsql.ledger.protocol import START, LedgerHead
 
-# The anchor: a small file that holds the newest head, so that an older copy of the ledger is refused.
-
-
 # Atomic, durable replacement of files.
 
 
@@ -95,9 +92,6 @@ def read_anchored_head(anchor: AnchorFile | None) -> LedgerHead:
 
 
 # The identity of the database that a ledger belongs to, as its entries hold it.
-#
-# A text says it: "named:" and the owner's name, "file:" and a path, "postgresql:" and the numbers of a server and of a database
-# in it, "spark:" and the place of a schema in a catalogue, or "memory:" for frames and databases in memory, which nothing tells apart but an owner's name.
 
 
 NAMED: Final = "named:"
@@ -119,7 +113,12 @@ def can_follow(before: str | None, after: str | None) -> bool:
 
 
 def require_same_database(where: str, before: str | None, own: str | None) -> None:
-    """Raise PolicyError (`another_database`) where a ledger is of another database than `own`; None is unknown."""
+    """Raise PolicyError (`another_database`) where a ledger is of another database than `own`; None is unknown.
+
+    A text says which database: "named:" and the owner's name, "file:" and a path, "postgresql:" and the numbers of a server and of a database
+    in it, "spark:" and the place of a schema in a catalogue, or "memory:" for frames and databases in memory, which nothing tells
+    apart but an owner's name.
+    """
     if own is None or can_follow(before, own):
         return
     raise PolicyError(

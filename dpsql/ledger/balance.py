@@ -15,20 +15,20 @@ from dpsql.privacy.accounting.events import NOTHING, Charge
 from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box, PartitionCharges
 
 # Reservations: amounts of an account that are charged as a whole first, and spent step by step afterwards.
-#
-# Claim: at every place, what all releases have spent is at most what the account counts as spent, however reservations are
-# reserved, spent from and closed between other charges, even if these decisions depend on earlier answers.
-# Why: a reservation counts whole from the moment it is reserved, and a charge within it is admitted only while the sum of
-# those at any place is within the reservation. So what the account counts is never less than what was released, and the
-# filter of the account admits nothing that the same filter without reservations would refuse. Closing returns the reservation
-# minus the largest spend at any place of it, once, and nothing can be charged to it afterwards. This only needs
-# sums that stay within a limit, which is how each accountant here is a filter for choices that depend on answers.
-# Source: Rogers, Roth, Ullman, Vadhan 2016, Section 3 (filters); for the other accountants, the sources that they name.
 
 
 @dataclass(frozen=True, slots=True)
 class AccountReservation:
     """The reservation of an account by `holder`: at most `limit` on any partition, of which `parts` is spent.
+
+    Claim: at every place, what all releases have spent is at most what the account counts as spent, however reservations are
+    reserved, spent from and closed between other charges, even if these decisions depend on earlier answers.
+    Why: a reservation counts whole from the moment it is reserved, and a charge within it is admitted only while the sum of those
+    at any place is within the reservation. So what the account counts is never less than what was released, and the filter of the
+    account admits nothing that the same filter without reservations would refuse. Closing returns the reservation minus the largest
+    spend at any place of it, once, and nothing can be charged to it afterwards. This only needs sums that stay within a limit,
+    which is how each accountant here is a filter for choices that depend on answers.
+    Source: Rogers, Roth, Ullman, Vadhan 2016, Section 3 (filters); for the other accountants, the sources that they name.
 
     >>> held = AccountReservation("ana", Charge(5, 0)).with_charge(WHOLE, Charge(2, 0))
     >>> held.compute_remaining(), held.with_charge(WHOLE, Charge(4, 0)).is_within_limit

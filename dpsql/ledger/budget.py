@@ -12,9 +12,6 @@ from dpsql.errors import LossError, OperationalError
 from dpsql.privacy.accounting.events import require_exact_positive
 
 # The privacy budget of one table, and the periods of budgets that renew.
-#
-# The spend of one period does not count in the next, so the guarantee of such a budget is one for each period: over n
-# periods it is n times as weak. No budget renews unless its owner says so.
 
 
 _PERIODS: Mapping[str, Callable[[datetime], str]] = {
@@ -42,6 +39,9 @@ class Budget:
     `selection` is the part of delta for key selection; None leaves the split to the accountant. Raises
     LossError unless epsilon > 0, 0 <= delta < 1 and 0 <= selection <= delta. `renewal` is one of
     `RENEWALS`, and None for a budget that never renews.
+
+    The spend of one period does not count in the next, so the guarantee of such a budget is one for each period: over n periods it
+    is n times as weak. No budget renews unless its owner says so.
 
     >>> Budget("zcdp", Fraction(3), Fraction(1, 10**6)).epsilon
     Fraction(3, 1)

@@ -40,15 +40,6 @@ from dpsql.privacy.accounting.events import Charge
 from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box, PartitionCharges
 
 # Amendments: entries by which an owner changes the budget of an account, and which budget held at each entry.
-#
-# Claim: after an amendment, all answers of the account together, including the earlier ones, are (ε, δ)-DP for the amended
-# budget, if the owner chose it without regard to answers. If the choice followed from answers, they are so for the
-# largest budget that the owner would have chosen after any answers.
-# Why: earlier charges stay, in the measure of the same accountant, and an amendment is refused if the spent amount exceeds
-# the new limit. So at each moment the sum of all losses is within the current limit, and the limit of the account is one
-# number for all entries, as if it had been so from the start. A filter holds for a limit that is fixed in advance: a limit that
-# depends on answers is at most the largest of those that could follow. A smaller budget only refuses more.
-# Source: Rogers, Roth, Ullman, Vadhan 2016, Section 3 (filters, whose limit does not depend on answers).
 
 
 _COLUMNS: Final = ("accountant", "epsilon", "delta", "selection", "limit_loss", "limit_delta", "renewal")
@@ -56,7 +47,17 @@ _COLUMNS: Final = ("accountant", "epsilon", "delta", "selection", "limit_loss", 
 
 @dataclass(frozen=True, slots=True)
 class Amendment:
-    """The change that an entry makes: an account's budget, limit and digest, `before` and `after`."""
+    """The change that an entry makes: an account's budget, limit and digest, `before` and `after`.
+
+    Claim: after an amendment, all answers of the account together, including the earlier ones, are (ε, δ)-DP for the amended
+    budget, if the owner chose it without regard to answers. If the choice followed from answers, they are so for the largest budget
+    that the owner would have chosen after any answers.
+    Why: earlier charges stay, in the measure of the same accountant, and an amendment is refused if the spent amount exceeds the
+    new limit. So at each moment the sum of all losses is within the current limit, and the limit of the account is one number for
+    all entries, as if it had been so from the start. A filter holds for a limit that is fixed in advance: a limit that depends on
+    answers is at most the largest of those that could follow. A smaller budget only refuses more.
+    Source: Rogers, Roth, Ullman, Vadhan 2016, Section 3 (filters, whose limit does not depend on answers).
+    """
 
     before: Account
     after: Account

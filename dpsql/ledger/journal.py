@@ -39,9 +39,6 @@ from dpsql.ledger.tables import (
 )
 from dpsql.ledger.workers import Rows, run_uninterrupted
 
-# The journal of a ledger's entries in a database, followed and checked by each of its readers.
-
-
 _MOST_FOLLOWED = 1000  # new entries; with more, the last one of each account is looked up instead
 
 _T = TypeVar("_T")

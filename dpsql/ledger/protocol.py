@@ -48,9 +48,6 @@ class ReleaseRecord:
 
 
 # The interface of a ledger: accounts, entries, quotes, and the operations on them.
-#
-# A charge is committed durably before the data is read. An entry holds the query and public metadata only, so
-# neighboring databases leave the same bytes.
 
 
 Clock = Callable[[], datetime]
@@ -299,7 +296,11 @@ def list_table_charges(charges: RequestedCharges) -> list[TableCharge]:
 
 
 class Ledger(Protocol):
-    """A durable record of all charges, which refuses those that exceed a budget."""
+    """A durable record of all charges, which refuses those that exceed a budget.
+
+    A charge is committed durably before the data is read. An entry holds the query and public metadata only, so neighboring
+    databases leave the same bytes.
+    """
 
     def charge(
         self,

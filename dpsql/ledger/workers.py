@@ -15,10 +15,7 @@ from weakref import WeakSet
 
 from dpsql.errors import Error
 
-# A pool of worker threads, each of which does work that another thread waits for. Starting one takes half as long as reading a ledger.
-#
-# An executor of the standard library takes locks in the thread that submits, where an interrupt may leave them held; and the end
-# of the interpreter waits for its threads.
+# A pool of worker threads, each of which does work that another thread waits for.
 
 
 NAME = "dpsql worker"
@@ -87,7 +84,13 @@ class WorkItem(Generic[_T]):
 
 
 class _WorkerPool:
-    """The workers of a process: each adds itself to `idle` before it takes the next work that is `waiting_items`."""
+    """The workers of a process: each adds itself to `idle` before it takes the next work that is `waiting_items`.
+
+    Starting a thread takes half as long as reading a ledger.
+
+    An executor of the standard library takes locks in the thread that submits, where an interrupt may leave them held; and the end
+    of the interpreter waits for its threads.
+    """
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -213,28 +216,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_after_fork)
 
 
-# Group commit: charges of several threads that wait for the ledger are committed in one transaction.
-#
-# Claim: each is admitted only if it follows from all that were admitted before it, and its caller goes on only when the
-# transaction that holds it is durable: as if each had had a transaction of its own, one after the other. An interrupted
-# caller makes no other caller wait, and is charged once or not at all.
-# Why: the thread that gets the ledger's lock takes all pending charges, in their order, and checks each against the balance after
-# the one before it. They are written and committed in one transaction, so that all stay or none; a caller learns the outcome
-# only after the commit. If the transaction fails, the other charges of the group return to the queue. All of this is done by
-# threads that no interrupt reaches, one for each caller: it commits until its caller's charge is done, or finds that another
-# thread has committed it.
-# Source: Gray, Reuter 1992, "Transaction Processing", Section 9.4.7 (group commit).
-
-
 # Work that no interrupt reaches: another thread does it while the caller waits.
-#
-# Claim: an interrupt ends only the waiting. Work that has begun is finished, so that no lock stays held, no transaction
-# stays open, and a charge is stored once or not at all.
-# Why: Python runs signal handlers in the main thread alone, and so raises KeyboardInterrupt there, or whatever else a
-# handler raises. No `try` or `with` is as safe: an interrupt also comes between the statements that release, and within
-# the libraries below.
-# Source: the manual of Python, "signal", sections "Execution of Python signal handlers" and "Signals and threads", and
-# its note on signal handlers and exceptions.
 
 
 _R = TypeVar("_R")
@@ -245,6 +227,14 @@ def run_uninterrupted(work: Callable[[], _R]) -> _R:
 
     The same thread does work that is requested within work, or while the interpreter ends. The database undoes what has
     not been committed when the process ends, as after a crash.
+
+    Claim: an interrupt ends only the waiting. Work that has begun is finished, so that no lock stays held, no transaction stays
+    open, and a charge is stored once or not at all.
+    Why: Python runs signal handlers in the main thread alone, and so raises KeyboardInterrupt there, or whatever else a handler
+    raises. No `try` or `with` is as safe: an interrupt also comes between the statements that release, and within the libraries
+    below.
+    Source: the manual of Python, "signal", sections "Execution of Python signal handlers" and "Signals and threads", and its note
+    on signal handlers and exceptions.
 
     >>> run_uninterrupted(lambda: 1 + 1)
     2
@@ -285,7 +275,18 @@ CommitFunction: TypeAlias = Callable[[list[PendingCharge]], None]
 
 
 class GroupCommit:
-    """The pending charges of one ledger."""
+    """The pending charges of one ledger.
+
+    Claim: each is admitted only if it follows from all that were admitted before it, and its caller goes on only when the
+    transaction that holds it is durable: as if each had had a transaction of its own, one after the other. An interrupted caller
+    makes no other caller wait, and is charged once or not at all.
+    Why: the thread that gets the ledger's lock takes all pending charges, in their order, and checks each against the balance after
+    the one before it. They are written and committed in one transaction, so that all stay or none; a caller learns the outcome only
+    after the commit. If the transaction fails, the other charges of the group return to the queue. All of this is done by threads
+    that no interrupt reaches, one for each caller: it commits until its caller's charge is done, or finds that another thread has
+    committed it.
+    Source: Gray, Reuter 1992, "Transaction Processing", Section 9.4.7 (group commit).
+    """
 
     def __init__(self) -> None:
         self.reset_queue()

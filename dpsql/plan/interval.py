@@ -13,10 +13,6 @@ from typing import ClassVar
 from dpsql.plan.types import Type, Value
 
 # Intervals: bounds on a value that hold before any data is read.
-#
-# Ends are exact Fractions; None is an end without a bound. Dates count as their ordinal and timestamps
-# as microseconds since 1970, so that one algebra serves every ordered type. An interval speaks of the
-# values that are not NULL.
 
 
 End = Fraction | None
@@ -28,6 +24,9 @@ _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  (SQL timestamps have no zone)
 @dataclass(frozen=True, slots=True, init=False)
 class Interval:
     """The closed range [low, high] of exact rationals.
+
+    Ends are exact Fractions; None is an end without a bound. Dates count as their ordinal and timestamps as microseconds since
+    1970, so that one algebra serves every ordered type. An interval speaks of the values that are not NULL.
 
     >>> Interval(-2, 5) + Interval(1, None)
     Interval(-1, None)
@@ -248,12 +247,6 @@ def _format_end(end: End) -> str:
 
 
 # Bounds on the bytes of a text of one row, relative to its stored texts and absolute.
-#
-# Claim: a text within a `TextSize` has at most `share` times the bytes of the longest stored text of its row and `extra_bytes` bytes
-# more, and at most `max_bytes` bytes, whatever the row holds.
-# Why: every engine reads a stored text of more than `MOST_STORED` bytes as NULL, constants have their lengths, and each
-# function says by a rule of these bounds how long its text can be.
-# Source: the definitions.
 
 
 MOST_STORED = 2**20
@@ -263,6 +256,12 @@ MOST_STORED = 2**20
 @dataclass(frozen=True, slots=True)
 class TextSize:
     """A bound on the bytes of a text.
+
+    Claim: a text within a `TextSize` has at most `share` times the bytes of the longest stored text of its row and `extra_bytes`
+    bytes more, and at most `max_bytes` bytes, whatever the row holds.
+    Why: every engine reads a stored text of more than `MOST_STORED` bytes as NULL, constants have their lengths, and each function
+    says by a rule of these bounds how long its text can be.
+    Source: the definitions.
 
     >>> STORED.multiply_by(3) + make_constant_size(10)
     TextSize(share=Fraction(3, 1), extra_bytes=10, max_bytes=3145738)

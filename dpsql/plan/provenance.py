@@ -184,11 +184,6 @@ def _matches_one_row(join: Join) -> bool:
 
 
 # Outputs of a query over released values that have no noise: group keys and public values.
-#
-# Claim: such a value is a function of group keys, constants and public values only. Noise may decide whether a row exists,
-# and which of these values it has.
-# Why: each part of the expression is traced to the release, table or constant that it comes from; aggregates of private
-# rows, window functions and all unknown cases count as noisy.
 
 
 _CHOOSES = frozenset({"min", "max"})
@@ -196,7 +191,13 @@ _CHOOSES = frozenset({"min", "max"})
 
 
 def mark_noiseless_outputs(outer: OuterQuery) -> tuple[bool, ...]:
-    """Return for each output of a query whether it has no noise."""
+    """Return for each output of a query whether it has no noise.
+
+    Claim: such a value is a function of group keys, constants and public values only. Noise may decide whether a row exists, and
+    which of these values it has.
+    Why: each part of the expression is traced to the release, table or constant that it comes from; aggregates of private rows,
+    window functions and all unknown cases count as noisy.
+    """
     if not list_releases(outer):
         return (True,) * len(outer.outputs)
     return tuple(is_noiseless(output.expr, outer.source) for output in outer.outputs)

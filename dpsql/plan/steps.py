@@ -222,12 +222,6 @@ def format_percent(rate: Fraction) -> str:
 
 
 # The size of a whole statement: the work of planning it, and of the engine's own planner.
-#
-# Claim: the SQL that is sent has operations in proportion to the size of the plan, and so has what an engine makes of it by
-# writing derived tables out.
-# Why: each part of a plan is written a bounded number of times for each place that it has in the plan, where a part that is
-# shared has several. The size of an expression counts what its columns are computed from.
-# Source: none but the definitions.
 
 
 MAX_STATEMENT = 10_000
@@ -238,7 +232,14 @@ _COUNTED_LEAVES = (Function, Column, Literal, ReleasedColumn, Values)
 
 
 def compute_statement_size(outer: OuterQuery) -> int:
-    """Count the calls, windows and relations of a statement, each as often as it is emitted."""
+    """Count the calls, windows and relations of a statement, each as often as it is emitted.
+
+    Claim: the SQL that is sent has operations in proportion to the size of the plan, and so has what an engine makes of it by
+    writing derived tables out.
+    Why: each part of a plan is written a bounded number of times for each place that it has in the plan, where a part that is
+    shared has several. The size of an expression counts what its columns are computed from.
+    Source: none but the definitions.
+    """
     return _SizeCounter().compute_size(outer)
 
 

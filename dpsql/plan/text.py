@@ -31,16 +31,7 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import COMPARED_FIELDS, FORMS, Form, TaggedEnum, Type
 
-# Plan equality up to renaming of sources and the order of commutative operators, as a canonical text.
-#
-# Claim: plans with one text have, on every database, the same exact answer.
-# Why: the text is `fingerprint.compute_canonical_text`, which determines the plan, with two changes. Sources are numbered in the order
-# in which the plan names them, an injective renaming. The arguments of AND, OR, = and <> are sorted: these functions are
-# commutative, and total, so that none fails in another order.
-# Source: Chandra, Merlin 1977, "Optimal implementation of conjunctive queries" (queries up to renaming).
-
-
-# Plans as text: a canonical form for digests, and SQL-like words for people.
+# The canonical text of a plan, and plan equality up to the names of sources and the order of commutative operators.
 
 
 _VALUES: set[type] = set()
@@ -83,7 +74,14 @@ _SYMMETRIC = frozenset({"eq", "ne"})
 
 
 def compute_equality_text(part: object) -> str:
-    """Compute a text that equal plans share, in every process. Plans with different texts may still be equivalent."""
+    """Compute a text that equal plans share, in every process. Plans with different texts may still be equivalent.
+
+    Claim: plans with one text have, on every database, the same exact answer.
+    Why: the text is `compute_canonical_text`, which determines the plan, with two changes. Sources are numbered in the
+    order in which the plan names them, an injective renaming. The arguments of AND, OR, = and <> are sorted: these functions are
+    commutative, and total, so that none fails in another order.
+    Source: Chandra, Merlin 1977, "Optimal implementation of conjunctive queries" (queries up to renaming).
+    """
     names: dict[str, str] = {}
     _number_sources(part, names, set())
     return _EqualityEncoder(names).encode_part(part)

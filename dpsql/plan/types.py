@@ -98,14 +98,14 @@ COMPARED_FIELDS = _FieldNames(lambda item: item.compare)
 
 
 # The value types that dpsql reasons about, each with the engine type that carries it.
-#
-# The engine's many integer and float types are widened to one of each when a column is read: no
-# arithmetic on them can then overflow within its interval, and the type of a result depends on the
-# plan alone.
 
 
 class Type(TaggedEnum):
-    """A value type; `.value` is the engine's name for it."""
+    """A value type; `.value` is the engine's name for it.
+
+    The engine's many integer and float types are widened to one of each when a column is read: no arithmetic on them can then
+    overflow within its interval, and the type of a result depends on the plan alone.
+    """
 
     INTEGER = "BIGINT", "INTEGER"
     DOUBLE = "DOUBLE", "DOUBLE"

@@ -95,11 +95,6 @@ def count_released_groups(analysis: Analysis) -> int:
 
 
 # Clamping thresholds for the contributions of units, chosen privately from the data.
-#
-# A *clamp* is a threshold on a public grid. It limits the rows of a unit, its total in lattice steps, or its groups; rows
-# and totals are limited in each group, or across all groups of the unit, in their sum or in their l2 norm. The noise is
-# calibrated to the threshold. The exponential mechanism chooses the threshold and releases it, so the scale of the noise is
-# a function of released values.
 
 
 OCTAVES = 14
@@ -148,6 +143,11 @@ class Clamp:
     `compute_penalties`); a unit is one of them, or as many as its groups. The contribution of a unit to a group has one sign.
     Source: McSherry, Talwar 2007, Theorem 6; Dong, Durfee, Rogers 2020, section 3 (range); Durfee 2023,
     "Unbounded differentially private quantile and maximum estimation", section 5 (clamps for sums).
+
+    A *clamp* is a threshold on a public grid. It limits the rows of a unit, its total in lattice steps, or its groups; rows and
+    totals are limited in each group, or across all groups of the unit, in their sum or in their l2 norm. The noise is calibrated to
+    the threshold. The exponential mechanism chooses the threshold and releases it, so the scale of the noise is a function of
+    released values.
     """
 
     tag: ClassVar[str] = "Clamp"

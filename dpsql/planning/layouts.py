@@ -34,10 +34,6 @@ from dpsql.privacy.mechanisms import Mechanism, Staircase
 from dpsql.privacy.mechanisms.cube import MOST_DIMENSIONS
 
 # Joint vectors: statistics of several arguments noised together, which share the row count and the whole loss.
-#
-# A component is a count, or a centered sum: one of values less the middle of their interval, whose sensitivity is half that
-# of the sum. Each component is multiplied by an integer, so that all have nearly the same sensitivity, and one
-# mechanism for the l∞ norm adds noise to all of them.
 
 
 _FINE = 2**20
@@ -51,6 +47,10 @@ def iterate_joint_vectors(analysis: Analysis, wanted: Container[Statistic]) -> I
 
     Sums are taken about the middle of what a row may add, which takes a count of the rows, or as they
     are; units are counted within the vector, or else not at all.
+
+    A component is a count, or a centered sum: one of values less the middle of their interval, whose sensitivity is half that of
+    the sum. Each component is multiplied by an integer, so that all have nearly the same sensitivity, and one mechanism for the l∞
+    norm adds noise to all of them.
     """
     units = [False, True] if UNITS in wanted and analysis.bound.rows > 1 else [False]
     found = [_build_joint_vector(analysis, wanted, centered=c, units=u) for c in (True, False) for u in units]

@@ -412,15 +412,6 @@ def compute_unit_change(
 
 
 # Amplification: a release from a Poisson sample of the units has a smaller loss, so it needs less noise.
-#
-# Claim: a release that is (ε0, δ0)-DP on the sample is (ln(1 + q(e^ε0 - 1)), q·δ0)-DP on all units, where one unit is added or removed
-# and each unit is in the sample with probability q, independently of the others. So it is charged ε if its noise on the sample has
-# ε0 = ln(1 + (e^ε - 1)/q).
-# Why: let P and Q be the laws of the answer with and without the unit, given the other units of the sample. With the unit the answer
-# has the law (1-q)Q + qP, which is between Q/(1 + q(e^ε0 - 1)) and (1 + q(e^ε0 - 1))Q where P is between e^-ε0·Q and e^ε0·Q;
-# the rest has probability at most δ0, and the unit is there with probability q. Mixing over the others keeps both bounds. The
-# claim holds for everything that is computed from one sample together: clamps, partition selection, quantiles and sums.
-# Source: Li, Qardaji, Su 2012, Theorem 1; Balle, Barthe, Gaboardi 2018, Theorem 8.
 
 
 _DIGITS = 60
@@ -430,6 +421,15 @@ _PLACES = 10**30
 
 def compute_sample_loss(epsilon: Fraction, rate: Fraction) -> Fraction:
     """Return the loss on a sample that is amplified to at most `epsilon`: ln(1 + (e^ε - 1)/rate), rounded down, at least `epsilon`.
+
+    Claim: a release that is (ε0, δ0)-DP on the sample is (ln(1 + q(e^ε0 - 1)), q·δ0)-DP on all units, where one unit is added or
+    removed and each unit is in the sample with probability q, independently of the others. So it is charged ε if its noise on the
+    sample has ε0 = ln(1 + (e^ε - 1)/q).
+    Why: let P and Q be the laws of the answer with and without the unit, given the other units of the sample. With the unit the
+    answer has the law (1-q)Q + qP, which is between Q/(1 + q(e^ε0 - 1)) and (1 + q(e^ε0 - 1))Q where P is between e^-ε0·Q and
+    e^ε0·Q; the rest has probability at most δ0, and the unit is there with probability q. Mixing over the others keeps both bounds.
+    The claim holds for everything that is computed from one sample together: clamps, partition selection, quantiles and sums.
+    Source: Li, Qardaji, Su 2012, Theorem 1; Balle, Barthe, Gaboardi 2018, Theorem 8.
 
     >>> round(float(compute_sample_loss(Fraction(1), Fraction(1, 10))), 4)
     2.9005

@@ -45,9 +45,6 @@ from dpsql.privacy.synthesis.randomized import RandomizedTable
 from dpsql.privacy.synthesis.stream import WeightsStream
 
 # The allowed loss of the noise of a release: the charge by kind, or what it allows on a sample of the units.
-#
-# The planner solves for the loss on a sample. Here the inequality that amplification rests on is tried with the loss that was
-# derived from the noise: with e^-x in place of e^x, so that no number is large.
 
 
 _CHARGE_PLACES = 90
@@ -89,6 +86,9 @@ def derive_sample_loss(
 
     Claim: if 1 + q(e^loss - 1) <= e^ε, the release is (ε, q·δ0)-DP; divided by e^loss, q + (1-q)e^-loss <= e^-(loss-ε).
     Source: Balle, Barthe, Gaboardi 2018, Theorem 8.
+
+    The planner solves for the loss on a sample. Here the inequality that amplification rests on is tried with the loss that was
+    derived from the noise: with e^-x in place of e^x, so that no number is large.
 
     Raises VerificationError where it is not so, or not known.
     """

@@ -109,15 +109,15 @@ def describe_link_cycles(tables: NameMap[Table | None]) -> dict[str, str]:
 
 
 # The constraints between tables of a policy, and between a table and the policy's budget.
-#
-# The functions take what could be read, even of a policy that is wrong elsewhere, so that one error can
-# list every problem of a file.
 
 
 def list_policy_problems(budget: BudgetSpec | None, tables: Mapping[str, Table | None]) -> list[Problem]:
     """Return the problems between tables, and between a table and the policy's budget.
 
     None stands for a budget or table that is wrong itself: nothing is said about it.
+
+    The functions take what could be read, even of a policy that is wrong elsewhere, so that one error can list every problem of a
+    file.
     """
     known = NameMap(tables)
     circles = describe_link_cycles(known)

@@ -129,8 +129,6 @@ def _read_parameter(name: str, value: Any, *, inner: bool = False) -> Any:
 
 
 # Write frozen dataclasses as JSON and read them back, field by field: budgets, quotes, forecasts, descriptions.
-#
-# Exact numbers are written as texts, such as "1/10", and so are whole numbers beyond 53 bits, which many JSON readers round.
 
 
 _T = TypeVar("_T")
@@ -139,6 +137,8 @@ _EXACT = 2**53
 
 def write_record(value: Any) -> Any:
     """Return a record as JSON data.
+
+    Exact numbers are written as texts, such as "1/10", and so are whole numbers beyond 53 bits, which many JSON readers round.
 
     >>> from dpsql.privacy.accounting.events import Charge
     >>> write_record(Charge(10**30, 2))
@@ -205,8 +205,6 @@ def _with_displayed_fractions(state: BudgetState) -> BudgetState:
 
 
 # Write errors as JSON and read them back: class, message, code, hint, position, and whether the query was charged.
-#
-# An error's text depends only on the query, the policy and public metadata (see `dpsql.errors`), and so does its JSON.
 
 
 def _iterate_error_classes(kind: type[Error]) -> Iterator[type[Error]]:
@@ -221,7 +219,10 @@ _CLASSES = {
 
 
 def write_error(error: Error, sql: str | None = None) -> dict[str, Any]:
-    """Return an error about a query `sql` as JSON; `text` is added if the position refers to another text, as a translation."""
+    """Return an error about a query `sql` as JSON; `text` is added if the position refers to another text, as a translation.
+
+    An error's text depends only on the query, the policy and public metadata (see `dpsql.errors`), and so does its JSON.
+    """
     place = error.position
     data: dict[str, Any] = {
         "error": next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _CLASSES),

@@ -45,7 +45,7 @@ ENTERING = (
     Lattice,
     events.Event,
 )
-"""What fingerprints are made of: `replay/fingerprint.py`, `replay/coverage.py` and `show.digest`."""
+"""What fingerprints are made of: `engine/replay/stored_release.py`, `engine/replay/reuse.py` and `plan/text.py`."""
 FIELDS = {
     "AboveThreshold": 3,
     "Aggregation": 6,

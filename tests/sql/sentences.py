@@ -2,7 +2,7 @@
 
 The rules are Lark's own, compiled from the file. A sentence gets a number of words to spend, and each
 choice is drawn from the expansions that can be paid, more often than not from the cheapest. Words are
-drawn from the terminals' patterns, but names and constants are those of the clinic in `sql.study`.
+drawn from the terminals' patterns, but names and constants are those of the clinic in `tests.sql.study`.
 """
 
 from __future__ import annotations

@@ -40,17 +40,6 @@ from dpsql.policy import normalize_name
 from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box
 
 # Propagate partition filters from one table to the scans that are joined to it.
-#
-# Claim: a propagated filter removes no row that counts.
-# Why: below the boundary, the rows of a unit depend on rows of that unit only (`sql.emit.relations`): joins, semi-joins and
-# set operations of private tables are per unit. A filtered scan has no rows of units in other partitions. So such units
-# have no rows in an inner join, INTERSECT, EXISTS or IN with it on either side, nor in a LEFT JOIN, NOT EXISTS or EXCEPT with
-# it on the left. Their rows do not count, and removing more of them changes nothing. From the right side of a LEFT JOIN, NOT
-# EXISTS or EXCEPT nothing follows for the left; a union has the union of the filters of both sides.
-#
-# The privacy guarantee does not rest on this: each emitted scan checks the partitions of its units itself
-# (`sql.emit.partition_filters`). So neighbors that differ in a unit outside the charged box read the same rows.
-# Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (parts are disjoint sets of units).
 
 
 Filters = Mapping[str, PartitionFilter]
@@ -68,7 +57,19 @@ class _NeededSides(Enum):
 
 
 def propagate_filters(relation: Relation) -> Relation:
-    """Return the relation with filters propagated to all its scans."""
+    """Return the relation with filters propagated to all its scans.
+
+    Claim: a propagated filter removes no row that counts.
+    Why: below the boundary, the rows of a unit depend on rows of that unit only (`sql.compile.relations`): joins, semi-joins and set
+    operations of private tables are per unit. A filtered scan has no rows of units in other partitions. So such units have no rows
+    in an inner join, INTERSECT, EXISTS or IN with it on either side, nor in a LEFT JOIN, NOT EXISTS or EXCEPT with it on the left.
+    Their rows do not count, and removing more of them changes nothing. From the right side of a LEFT JOIN, NOT EXISTS or EXCEPT
+    nothing follows for the left; a union has the union of the filters of both sides.
+
+    The privacy guarantee does not rest on this: each emitted scan checks the partitions of its units itself
+    (`sql.compile.scan_conditions`). So neighbors that differ in a unit outside the charged box read the same rows.
+    Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (parts are disjoint sets of units).
+    """
     filtered = any(scan.partition_filters for scan in list_private_scans(relation))
     return _filter_relation(relation, {}) if filtered else relation
 
@@ -192,13 +193,6 @@ def _combine_filters(some: Filters, others: Filters) -> Filters:
 
 
 # Assign partition filters to the scans of a release, from the conditions that its rows must satisfy.
-#
-# Claim: a partition filter removes no row that counts, and the release reads only partitions in the charged box.
-# Why: outside the ranges that are found for a column, and for NULL, some condition is not true; and all rows of a unit are
-# in the partition that a joined table gives for it (`propagate`). Only the answer rests on this. The privacy guarantee rests
-# on the emitted scan, which drops rows outside its ranges and rows of units with several values
-# (`sql.emit.partition_filters`), so that what is read is what is charged, whatever the conditions mean.
-# Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (parallel composition).
 
 
 Conditions = tuple[Expr, ...]
@@ -206,7 +200,15 @@ Conditions = tuple[Expr, ...]
 
 
 def with_partition_filters(release: Release) -> Release:
-    """Return the release with partition filters on its scans."""
+    """Return the release with partition filters on its scans.
+
+    Claim: a partition filter removes no row that counts, and the release reads only partitions in the charged box.
+    Why: outside the ranges that are found for a column, and for NULL, some condition is not true; and all rows of a unit are in the
+    partition that a joined table gives for it (`propagate_filters`). Only the answer rests on this. The privacy guarantee rests on the
+    emitted scan, which drops rows outside its ranges and rows of units with several values (`sql.compile.scan_conditions`), so that
+    what is read is what is charged, whatever the conditions mean.
+    Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (parallel composition).
+    """
     return replace(release, input=propagate_filters(_assign_to_relation(release.input, ())))
 
 

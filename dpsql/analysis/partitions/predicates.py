@@ -180,12 +180,6 @@ def _build_filter(dimension: Dimension, places: Ranges, source: PartitionSource 
 
 
 # Partition predicates: the positions of a partition column at which conditions can be true.
-#
-# Claim: at every other position, and for NULL, some condition is not true, whatever the values of other columns.
-# Why: a comparison with NULL is not true. Otherwise the values of both sides are in their intervals, and `_RISING` functions
-# are monotone, so the positions at which a comparison can be true are found by binary search. An unknown condition is taken
-# to be true anywhere.
-# Source: Moore 1966, "Interval Analysis" (enclosures of images); for months the calendar itself.
 
 
 Positions = tuple[tuple[int, int], ...]
@@ -215,7 +209,14 @@ _COMPARED: dict[str, Callable[..., bool]] = {
 
 
 def find_possible_positions(said: Iterable[Expr], dimension: Dimension) -> Positions | None:
-    """Return the positions at which all conditions can be true; None if they do not restrict the column."""
+    """Return the positions at which all conditions can be true; None if they do not restrict the column.
+
+    Claim: at every other position, and for NULL, some condition is not true, whatever the values of other columns.
+    Why: a comparison with NULL is not true. Otherwise the values of both sides are in their intervals, and `_RISING` functions are
+    monotone, so the positions at which a comparison can be true are found by binary search. An unknown condition is taken to be
+    true anywhere.
+    Source: Moore 1966, "Interval Analysis" (enclosures of images); for months the calendar itself.
+    """
     return _combine_all([_find_true_positions(condition, dimension) for condition in said])
 
 

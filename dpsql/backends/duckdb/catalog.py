@@ -189,12 +189,6 @@ def _iterate_text_paths(names: tuple[str, ...], kind: str) -> Iterator[str]:
 
 
 # Where the rows of a table or view come from, by the plan that DuckDB binds for it.
-#
-# Claim: every stored table that a view reads, through other views, macros, subqueries and names of any
-# spelling, is in its `TableOrigin`, and so is every operator that may read anything else.
-# Why: the plan is the engine's own, taken before an optimiser could leave a scan out; an operator that is
-# not known to read nothing is taken to read something.
-# Source: DuckDB's documentation, "EXPLAIN" (explain_output).
 
 
 READS_NOTHING = frozenset(
@@ -219,6 +213,12 @@ def parse_origin(table: str, plan: str, definition: str | None, *, frames: froze
 
     A registered frame is a view of its own; what another view reads of frames has no name, so that it is
     foreign there. `frames` are the scans of frames that are read without failing on any value.
+
+    Claim: every stored table that a view reads, through other views, macros, subqueries and names of any spelling, is in its
+    `TableOrigin`, and so is every operator that may read anything else.
+    Why: the plan is the engine's own, taken before an optimiser could leave a scan out; an operator that is not known to read
+    nothing is taken to read something.
+    Source: DuckDB's documentation, "EXPLAIN" (explain_output).
     """
     nodes = list(_iterate_nodes(json.loads(plan)))
     names = [str(node["name"]) for node in nodes]
@@ -237,12 +237,6 @@ def _iterate_nodes(plan: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 # Fingerprints of tables, by which an owner sees that data changed: exact, salted, and for nobody else.
-#
-# Claim: equal rows, in any order, have the same fingerprint; other rows have another, except with negligible probability. Without the salt nobody
-# can hold a guess of all rows against one.
-# Why: the number of rows and two sums of their hashes do not depend on the order, and a row that occurs twice counts twice. The
-# digest is keyed by the salt. The engine's hash is not cryptographic: somebody who may write rows can find others with the same sums.
-# Source: Bellare, Micciancio 1997, "A new paradigm for collision-free hashing" (sums of hashes of a multiset); RFC 7693 (keyed BLAKE2).
 
 
 _BYTES = 16
@@ -251,7 +245,16 @@ _BYTES = 16
 def compute_fingerprints(
     tables: Mapping[str, Sequence[str]], salt: bytes, query_rows: Callable[[str], Sequence[tuple[Any, ...]]]
 ) -> dict[str, str]:
-    """Return for each table the fingerprint of these columns of all rows, in hexadecimal digits; `query_rows` gives the rows of a statement."""
+    """Return for each table the fingerprint of these columns of all rows, in hexadecimal digits; `query_rows` gives the rows of a statement.
+
+    Claim: equal rows, in any order, have the same fingerprint; other rows have another, except with negligible probability. Without
+    the salt nobody can hold a guess of all rows against one.
+    Why: the number of rows and two sums of their hashes do not depend on the order, and a row that occurs twice counts twice. The
+    digest is keyed by the salt. The engine's hash is not cryptographic: somebody who may write rows can find others with the same
+    sums.
+    Source: Bellare, Micciancio 1997, "A new paradigm for collision-free hashing" (sums of hashes of a multiset); RFC 7693 (keyed
+    BLAKE2).
+    """
     found = {}
     for table, columns in tables.items():
         row = f"hash(ROW({', '.join(map(quote_identifier, columns))}))" if columns else "0"

@@ -298,9 +298,6 @@ def build_locked_config() -> Config:
 
 
 # Folders into which an engine may write what does not fit into memory.
-#
-# Each is private to the user (mode 0700), bounded, and removed when the last connection on its database closes; what a
-# process that was killed has left is removed when the next folder beside it is made.
 
 
 _LIMIT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,3})? ?([KMGT]i?B)", re.IGNORECASE)
@@ -310,7 +307,11 @@ _LOCK = threading.Lock()
 
 @dataclass(eq=False, slots=True)
 class SpillFolder:
-    """A folder of this process, with the most that it may hold; `users` are the connections that share it."""
+    """A folder of this process, with the most that it may hold; `users` are the connections that share it.
+
+    Each is private to the user (mode 0700), bounded, and removed when the last connection on its database closes; what a process
+    that was killed has left is removed when the next folder beside it is made.
+    """
 
     path: Path
     request: tuple[Path, str | None]

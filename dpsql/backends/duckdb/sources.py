@@ -14,14 +14,6 @@ if TYPE_CHECKING:
 
 
 # Frames whose columns say what they hold, whatever they hold.
-#
-# The engine guesses the type of a pandas column of Python objects from some of its values, and shows the
-# categories of a categorical one in its type. One row could then change a type, a plan or an error.
-#
-# Claim: the engine type of each column of a typed frame depends on its dtype alone, and reading it cannot
-# fail on a value.
-# Why: columns of objects and of categories become text, each value for itself; all others have a type.
-# Source: attack A25, the type channel.
 
 
 UNTYPED = "OBJECT"
@@ -37,7 +29,15 @@ ZONED = "TIMESTAMP WITH TIME ZONE of a frame"
 
 
 def to_typed_frame(frame: Any) -> tuple[Any, tuple[str, ...]]:
-    """Return the frame with columns of objects and categories as text, and these columns' names; moments have no zone."""
+    """Return the frame with columns of objects and categories as text, and these columns' names; moments have no zone.
+
+    The engine guesses the type of a pandas column of Python objects from some of its values, and shows the categories of a
+    categorical one in its type. One row could then change a type, a plan or an error.
+
+    Claim: the engine type of each column of a typed frame depends on its dtype alone, and reading it cannot fail on a value.
+    Why: columns of objects and of categories become text, each value for itself; all others have a type.
+    Source: attack A25, the type channel.
+    """
     frame = _drop_time_zones(frame)
     pandas = sys.modules.get("pandas")  # whoever passes a pandas frame has imported it
     if pandas is None or not isinstance(frame, pandas.DataFrame):
@@ -96,11 +96,6 @@ def _to_text(value: Any) -> str | None:
 
 
 # Tables of SQLite files, read by Python's own module into memory: DuckDB's extension would come from the network.
-#
-# Claim: no value decides over a column's type or makes a statement fail later, and nothing of the file is run.
-# Why: SQLite gives any value in any column, so each is taken as a text and read as a CSV file's texts are, by the policy's types.
-# The file is opened read-only, and of it tables alone are read: no view, no virtual table, no trigger.
-# Source: SQLite's documentation, "Datatypes In SQLite" and "Uniform Resource Identifiers".
 
 
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND sql LIKE 'CREATE TABLE%' ORDER BY name"
@@ -144,7 +139,13 @@ def _suggest_type(declared: str) -> str:
 
 
 def iterate_batches(file: Path, table: str) -> Iterator[list[list[str | None]]]:
-    """Yield the rows of a table, some at a time: each column as a list of texts."""
+    """Yield the rows of a table, some at a time: each column as a list of texts.
+
+    Claim: no value decides over a column's type or makes a statement fail later, and nothing of the file is run.
+    Why: SQLite gives any value in any column, so each is taken as a text and read as a CSV file's texts are, by the policy's types.
+    The file is opened read-only, and of it tables alone are read: no view, no virtual table, no trigger.
+    Source: SQLite's documentation, "Datatypes In SQLite" and "Uniform Resource Identifiers".
+    """
     with closing(_open_file(file)) as connection:
         listed = ", ".join(_quote_identifier(name) for name in _list_columns(connection, table))
         cursor = connection.execute(f"SELECT {listed} FROM {_quote_identifier(table)}")

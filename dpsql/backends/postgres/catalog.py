@@ -16,9 +16,6 @@ from dpsql.policy.names import quote_identifier
 from dpsql.policy.skeleton import TableKeys
 
 # PostgreSQL's types, by the names of the engine types that policies and plans know.
-#
-# A column whose type is not listed here has a name that no policy reads: domains and types of extensions (as citext) among
-# them, whose functions and comparisons anybody may have defined.
 
 
 _MOST_DIGITS = 38
@@ -48,6 +45,9 @@ _SIZED = re.compile(r"(?P<name>[a-z ]+?)\((?P<digits>\d+)(?:,(?P<scale>-?\d+))?\
 
 def parse_engine_type(name: str, kind: str = "b", members: Sequence[str] = ()) -> str:
     """Return the engine type of a column, by `format_type`'s name for it, the `typtype` of its type, and the members of an enum.
+
+    A column whose type is not listed here has a name that no policy reads: domains and types of extensions (as citext) among them,
+    whose functions and comparisons anybody may have defined.
 
     >>> parse_engine_type("character varying(20)"), parse_engine_type("numeric(12,2)"), parse_engine_type("numeric")
     ('VARCHAR', 'DECIMAL(12,2)', 'NUMERIC')
@@ -138,7 +138,7 @@ KEYS = """
       AND (t.oid IS NULL OR t.relnamespace = c.relnamespace)
     ORDER BY n.nspname, c.relname, k.conname
 """
-"""The primary, unique and foreign keys, as `declared_keys.build_table_keys` reads them."""
+"""The primary, unique and foreign keys, as `build_table_keys` reads them."""
 
 SERVER = """
     SELECT current_database(), current_setting('server_version_num')::int, current_setting('server_encoding'),
@@ -170,11 +170,6 @@ READABLE = """
 
 
 # CHECK constraints as PostgreSQL writes them, in the words that `dpsql.policy.check_constraints` reads.
-#
-# Claim: the condition is the same; what has another form than those below stays as it is, and says nothing then.
-# Why: PostgreSQL writes constants with casts to their types, negative numbers as texts, and IN as = ANY of an array; each of these
-# forms is put into the one that DuckDB writes, outside of texts alone.
-# Source: PostgreSQL's documentation, `pg_get_expr` and "Row and Array Comparisons".
 
 
 _TEXT = re.compile(r"'(?:[^']|'')*'")
@@ -190,6 +185,11 @@ _ANY = re.compile(r"= ANY \((?:ARRAY\[(?P<plain>[^\[\]]*)\]|\(ARRAY\[(?P<cast>[^
 
 def normalize_condition(text: str) -> str:
     """Return the condition, with constants, lists and columns of text as DuckDB writes them.
+
+    Claim: the condition is the same; what has another form than those below stays as it is, and says nothing then.
+    Why: PostgreSQL writes constants with casts to their types, negative numbers as texts, and IN as = ANY of an array; each of
+    these forms is put into the one that DuckDB writes, outside of texts alone.
+    Source: PostgreSQL's documentation, `pg_get_expr` and "Row and Array Comparisons".
 
     >>> normalize_condition("((n >= '-5'::integer) AND (n <= (10)::numeric) AND (day > '2020-01-01'::date))")
     "((n >= -5) AND (n <= 10) AND (day > CAST('2020-01-01' AS DATE)))"

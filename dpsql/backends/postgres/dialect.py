@@ -39,13 +39,6 @@ from dpsql.policy.engine_types import UNLIMITED, parse_element_type
 from dpsql.policy.names import quote_identifier
 
 # Sanitized columns of PostgreSQL's tables: widened, clamped to declared bounds, NULL outside a declared domain.
-#
-# Claim: every value that is read is in the column's interval or domain, or is NULL. It is never NaN; each day and moment is
-# of the years 1 to 9999, and each text or blob has at most `MOST_STORED`. No stored value makes the reading fail.
-# Why: what can fail stands in a branch of a CASE whose condition excludes the values for which it does, and PostgreSQL
-# evaluates a branch for rows that take it alone, where it reads a column. What is written of these columns rests on these
-# bounds, not on conditions of the query.
-# Source: PostgreSQL 15 manual, section 4.2.14 (evaluation order of CASE) and chapter 8 (data types).
 
 
 _DATED = {
@@ -62,7 +55,15 @@ _FAR = 10**300
 
 @dataclass(frozen=True)
 class PostgresColumns(ColumnSyntax):
-    """Columns of PostgreSQL's tables. Fields of composite types are not read."""
+    """Columns of PostgreSQL's tables. Fields of composite types are not read.
+
+    Claim: every value that is read is in the column's interval or domain, or is NULL. It is never NaN; each day and moment is of
+    the years 1 to 9999, and each text or blob has at most `MOST_STORED`. No stored value makes the reading fail.
+    Why: what can fail stands in a branch of a CASE whose condition excludes the values for which it does, and PostgreSQL evaluates
+    a branch for rows that take it alone, where it reads a column. What is written of these columns rests on these bounds, not on
+    conditions of the query.
+    Source: PostgreSQL 15 manual, section 4.2.14 (evaluation order of CASE) and chapter 8 (data types).
+    """
 
     def emit_bounded_column(self, column: Column) -> str:
         """Clamp the column; the bounds of NUMERIC are compared as NUMERIC, and a text of the domain is not too long."""

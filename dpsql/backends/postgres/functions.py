@@ -3,7 +3,7 @@
 What is not listed here is refused with code `engine_function`. PostgreSQL has no TRY: its arithmetic on DOUBLE fails where
 a result is too large or too small, that on BIGINT where it leaves 64 bits, and dates and moments where they leave the
 calendar. So an operation stands in a branch of a CASE whose condition excludes this, over values that were computed once
-(`held.bind_arguments`), which PostgreSQL evaluates in this order for each row.
+(`values.bind_arguments`), which PostgreSQL evaluates in this order for each row.
 
 Claim: what is written is defined for every value of the arguments' types, where days and moments are of the years 1 to
 9999 and texts are as long as `analysis.text_bounds` lets them be.

@@ -11,11 +11,6 @@ from dpsql.backends.base import make_failure
 from dpsql.errors import BackendError, OperationalError
 
 # The settings of a connection to PostgreSQL that decide over values, errors or rows.
-#
-# Claim: an emitted statement means the same whatever the server, the database or the role sets.
-# Why: each of these settings is set again at the start of each transaction, in which nothing else sets them. The others of
-# PostgreSQL 15 to 17 were reviewed: they decide over speed, memory, logs, replication, or statements that are never sent.
-# Source: PostgreSQL manual, chapter 20 (server configuration), and section 20.11 (client connection defaults).
 
 
 PINNED = MappingProxyType(
@@ -41,7 +36,13 @@ PINNED = MappingProxyType(
 
 
 def build_settings_statements(timeout: int) -> str:
-    """Return the statements that set them for a transaction, with the most seconds that a statement may take; 0 for no limit."""
+    """Return the statements that set them for a transaction, with the most seconds that a statement may take; 0 for no limit.
+
+    Claim: an emitted statement means the same whatever the server, the database or the role sets.
+    Why: each of these settings is set again at the start of each transaction, in which nothing else sets them. The others of
+    PostgreSQL 15 to 17 were reviewed: they decide over speed, memory, logs, replication, or statements that are never sent.
+    Source: PostgreSQL manual, chapter 20 (server configuration), and section 20.11 (client connection defaults).
+    """
     settings = {**PINNED, "statement_timeout": f"{timeout}s"}
     return "; ".join(f"SET LOCAL {name} = {_quote_value(name, value)}" for name, value in settings.items())
 

@@ -17,8 +17,6 @@ from dpsql.policy import normalize_name, split_table_name
 from dpsql.policy.names import quote_identifier
 
 # Spark's types, by the names of the engine types that policies and plans know.
-#
-# A column whose type is not listed here has a name that no policy reads.
 
 
 _NAMES = MappingProxyType(
@@ -45,6 +43,8 @@ _PADDED = re.compile(r"char\(\d+\)")
 def parse_engine_type(name: str) -> str:
     """Return the engine type of a column, by the name that DESCRIBE has for it.
 
+    A column whose type is not listed here has a name that no policy reads.
+
     >>> parse_engine_type("bigint"), parse_engine_type("decimal(12,2)"), parse_engine_type("timestamp"), parse_engine_type("char(5)")
     ('BIGINT', 'DECIMAL(12,2)', 'TIMESTAMP WITH TIME ZONE', 'CHAR')
     >>> parse_engine_type("map<int,int>"), parse_engine_type("string collate UTF8_LCASE")
@@ -70,7 +70,7 @@ def _parse_nested_type(name: str) -> str | None:
     Claim: no part of what is read makes Spark fail for a row.
     Why: Spark may read a struct whole of which a field is asked for, as below EXPLODE. Of moments within one nobody knows in which unit
     a file has them, and Spark fails at milliseconds that are too many.
-    Source: Spark 4.0, NestedColumnAliasing, and as `footers`.
+    Source: Spark 4.0, NestedColumnAliasing, and as of `ParquetFooters`.
     """
     if name.startswith("array<") and name.endswith(">"):
         of = _parse_inner_type(name[len("array<") : -1])
@@ -197,18 +197,19 @@ class TableDescription:
 
 
 # Which moments of a table's Parquet files are not in microseconds, by the footers of the files. No row is read.
-#
-# Claim: no row of a column that is not named here makes Spark fail for its moment.
-# Why: Spark takes microseconds as they are, and INT96 without a check. Milliseconds it multiplies by 1000, and fails where the
-# product is beyond 64 bits; the catalogue has the same type for all of them.
-# Source: Apache Parquet, "Logical types", TIMESTAMP; Spark 4.0, ParquetVectorUpdaterFactory and DateTimeUtils.millisToMicros.
 
 
 _OTHER = re.compile(r"^\s*\w+ int64 (.+) \(TIMESTAMP\((?!MICROS)", re.MULTILINE)
 
 
 class ParquetFooters:
-    """The footers of files that were looked at: files are not changed in place."""
+    """The footers of files that were looked at: files are not changed in place.
+
+    Claim: no row of a column that is not named here makes Spark fail for its moment.
+    Why: Spark takes microseconds as they are, and INT96 without a check. Milliseconds it multiplies by 1000, and fails where the
+    product is beyond 64 bits; the catalogue has the same type for all of them.
+    Source: Apache Parquet, "Logical types", TIMESTAMP; Spark 4.0, ParquetVectorUpdaterFactory and DateTimeUtils.millisToMicros.
+    """
 
     def __init__(self, session: Any) -> None:
         self._session = session

@@ -39,18 +39,19 @@ from dpsql.policy.engine_types import parse_element_type, parse_struct_fields
 from dpsql.policy.names import quote_identifier
 
 # Sanitized columns of Spark's tables: widened, clamped to declared bounds, NULL outside a declared domain.
-#
-# Claim: every value that is read is in the column's interval or domain, or is NULL. It is never NaN; each day and moment is
-# of the years 1 to 9999; each text is UTF-8, and has, as each blob, at most `MOST_STORED`. No stored value makes the reading
-# fail, wherever Spark evaluates it.
-# Why: all that is written is defined for every value of the engine type: TRY_CAST and TRY_VALIDATE_UTF8 give NULL where a cast
-# would fail, and comparisons of one type always compare, NaN being greater than all numbers.
-# Source: Spark 4.0 documentation, "ANSI compliance" and "NaN semantics"; Unicode 15, section 3.9 (UTF-8).
 
 
 @dataclass(frozen=True)
 class SparkColumns(ColumnSyntax):
-    """Columns of Spark's tables. A field of a struct is read in brackets: after a dot it could be a column of a table of that name."""
+    """Columns of Spark's tables. A field of a struct is read in brackets: after a dot it could be a column of a table of that name.
+
+    Claim: every value that is read is in the column's interval or domain, or is NULL. It is never NaN; each day and moment is of
+    the years 1 to 9999; each text is UTF-8, and has, as each blob, at most `MOST_STORED`. No stored value makes the reading fail,
+    wherever Spark evaluates it.
+    Why: all that is written is defined for every value of the engine type: TRY_CAST and TRY_VALIDATE_UTF8 give NULL where a cast
+    would fail, and comparisons of one type always compare, NaN being greater than all numbers.
+    Source: Spark 4.0 documentation, "ANSI compliance" and "NaN semantics"; Unicode 15, section 3.9 (UTF-8).
+    """
 
     def emit_bounded_column(self, column: Column) -> str:
         """Clamp the column; a text that is in the domain is UTF-8, and not too long."""

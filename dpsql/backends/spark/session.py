@@ -16,11 +16,6 @@ from dpsql.backends.base import make_failure
 from dpsql.errors import BackendError, OperationalError
 
 # The settings of a Spark session that decide over values, errors or rows.
-#
-# Claim: an emitted statement means the same whatever the cluster, the application or the owner's session sets.
-# Why: statements run in a session of their own, in which each of these settings is set, and every other setting of Spark's SQL
-# that is not known to decide over speed alone is taken back to Spark's own default.
-# Source: Spark 4.0 documentation, "Configuration", "ANSI compliance" and "SQL migration guide"; its SQLConf.
 
 
 PINNED = MappingProxyType(
@@ -218,7 +213,13 @@ def require_version(version: str) -> None:
 
 
 def pin_settings(session: Any) -> None:
-    """Set all settings that decide over values, reset others to Spark's defaults, and set those that make statements quick."""
+    """Set all settings that decide over values, reset others to Spark's defaults, and set those that make statements quick.
+
+    Claim: an emitted statement means the same whatever the cluster, the application or the owner's session sets.
+    Why: statements run in a session of their own, in which each of these settings is set, and every other setting of Spark's SQL
+    that is not known to decide over speed alone is taken back to Spark's own default.
+    Source: Spark 4.0 documentation, "Configuration", "ANSI compliance" and "SQL migration guide"; its SQLConf.
+    """
     known = {str(row[0]) for row in session.sql("SET").collect()}
     for name in filter(needs_reset, sorted(known)):
         if session.conf.isModifiable(name):

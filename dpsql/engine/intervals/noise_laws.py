@@ -1,7 +1,7 @@
 """Confidence intervals from the known law of the noise.
 
 They are post-processing, so they cost no privacy loss. They cover the value without noise, after clamping and contribution
-bounds; `cut_off` says how they are extended for what chosen clamps cut off.
+bounds; `compute_allowances` says how they are extended for what chosen clamps cut off.
 """
 
 from __future__ import annotations
@@ -285,10 +285,6 @@ def _compute_normal_quantile(confidence: float) -> float:
 
 
 # What chosen clamps cut off, as far as intervals allow for it.
-#
-# Claim: it costs no privacy loss.
-# Why: it is a function of the chosen clamps and of released values.
-# Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
 
 
 Allowance = tuple[float, float]
@@ -335,6 +331,10 @@ def compute_allowances(
     size is subtracted.
     Why: the losses of units fall on groups in proportion to the contributions there, so the largest group loses most. The noise
     is the same in all groups, and the clamp was chosen for groups of average size. See `_compute_spread` for the second kind.
+
+    Claim: it costs no privacy loss.
+    Why: it is a function of the chosen clamps and of released values.
+    Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
     """
     moments = AGGREGATES[item.function].moments
     nothing = (np.zeros((len(rows), 2)),) * len(moments)

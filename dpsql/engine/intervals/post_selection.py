@@ -139,16 +139,7 @@ def _search_first(holds: Callable[[int], bool], least: int) -> int:
     return high
 
 
-# The confidence of intervals of rows that a query keeps by their noisy values, as ORDER BY with LIMIT, HAVING and QUALIFY do.
-#
-# Claim: where m of N released rows are kept, intervals at 1 - (1 - c)·m/N miss, on average over answers, at most 1 - c of the
-# values of the kept rows. It costs no privacy loss. Where no noisy value of a column decides which rows are kept, its
-# intervals at c do.
-# Why: a kept value is more likely to be one whose noise let it be kept. The value of one row is kept and missed with a
-# probability of at most (1 - c)·m/N, m being the number that is kept with it; over N rows, in parts of m, that is 1 - c.
-# Noise that nothing looked at has its own law in whatever rows are kept.
-# Source: Benjamini, Yekutieli 2005, "False discovery rate-adjusted multiple confidence intervals for selected parameters",
-# Theorem 1; Dwork, Roth 2014, Proposition 2.1 (post-processing).
+# The confidence of intervals of rows that a query keeps by their noisy values.
 
 
 Noises = frozenset[object]
@@ -158,6 +149,15 @@ _OF_OTHERS = "of other rows or releases"
 
 def compute_kept_row_confidence(confidence: float, rows: int, released: int) -> float:
     """Return the confidence of the intervals of so many kept rows of those released.
+
+    Claim: where m of N released rows are kept, intervals at 1 - (1 - c)·m/N miss, on average over answers, at most 1 - c of the
+    values of the kept rows. It costs no privacy loss. Where no noisy value of a column decides which rows are kept, its intervals
+    at c do.
+    Why: a kept value is more likely to be one whose noise let it be kept. The value of one row is kept and missed with a
+    probability of at most (1 - c)·m/N, m being the number that is kept with it; over N rows, in parts of m, that is 1 - c. Noise
+    that nothing looked at has its own law in whatever rows are kept.
+    Source: Benjamini, Yekutieli 2005, "False discovery rate-adjusted multiple confidence intervals for selected parameters",
+    Theorem 1; Dwork, Roth 2014, Proposition 2.1 (post-processing).
 
     >>> compute_kept_row_confidence(0.95, 5, 200), compute_kept_row_confidence(0.95, 200, 200), compute_kept_row_confidence(0.95, 0, 0)
     (0.99875, 0.95, 0.95)

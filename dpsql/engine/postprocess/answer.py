@@ -51,9 +51,6 @@ from dpsql.sql.compile.outer_query import (
 )
 
 # Post-processing: the rows of an answer from released tables, which need no further noise.
-#
-# The rows are the released ones as they are, or those of the outer query on a scratch engine that holds the released tables, or, for
-# a query without a release, those of the public tables.
 
 
 ROUNDS = 8
@@ -65,6 +62,9 @@ class AnswerRows:
     """The rows of an answer, each followed by the index of its released row and of its branch, with the types of the columns.
 
     `tables` are the released tables as they are shown; `derived` are the intervals of values that are computed from several rows.
+
+    The rows are the released ones as they are, or those of the outer query on a scratch engine that holds the released tables, or,
+    for a query without a release, those of the public tables.
     """
 
     tables: Sequence[ReleasedTable]
@@ -160,7 +160,7 @@ class PostProcessor:
     ) -> tuple[list[tuple[Any, ...]], list[str]]:
         """Return the rows of the outer query with their provenance, and the engine types.
 
-        Claim: the ends of intervals that the query reads have at least the confidence that `selected_rows` asks for, with the number
+        Claim: the ends of intervals that the query reads have at least the confidence that `compute_kept_row_confidence` asks for, with the number
         of rows that are kept.
         Why: ends for a number of kept rows are wide enough if that many rows or more are kept. If fewer are kept, the ends are made
         again for that many, and at last for one.

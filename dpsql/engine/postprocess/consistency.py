@@ -22,18 +22,6 @@ from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import Statistic
 
 # Controlled rounding: integers close to the estimates, such that each total is the sum of its parts.
-#
-# Claim: each integer along a chain of nested key sets, from the smallest set on, differs from its estimate by less than one,
-# and each total is the sum of its parts. Totals by other keys, as in a cube, are sums of the same parts, and differ by at
-# most a few. Key sets that overlap agree on the sums by the keys that they share.
-# Why: the estimates add up, so the integer of a total, which is the floor or ceiling of its estimate, is between the sums
-# of the floors and of the ceilings of its parts; as many parts as needed are rounded up. Parts with the largest fractions
-# are rounded up first, corrected by the rounding errors of earlier parts in totals by other keys, so that these do not
-# accumulate. Totals by shared keys are rounded before their parts, whether or not they are released: parts that were rounded
-# one by one would pile up a rounding error that grows with their number, and the parts by other keys would have to take it. A
-# set that shares two sets of keys with those before it is split along one of them; then units move between parts within
-# its totals, from where the other set has too many to where it has too few, which leaves the first as it is.
-# Source: Cox 1987, "A constructive procedure for unbiased controlled rounding" (that such numbers exist).
 
 
 Whole = NDArray[np.object_]
@@ -46,6 +34,18 @@ def round_consistently(agreement: Hierarchy, estimates: Estimates) -> dict[Axes,
     """Return whole numbers that add up by each set of keys of an agreement; its `estimates` add up exactly.
 
     `agreement.rounds` tells whether whole numbers are constructed.
+
+    Claim: each integer along a chain of nested key sets, from the smallest set on, differs from its estimate by less than one, and
+    each total is the sum of its parts. Totals by other keys, as in a cube, are sums of the same parts, and differ by at most a few.
+    Key sets that overlap agree on the sums by the keys that they share.
+    Why: the estimates add up, so the integer of a total, which is the floor or ceiling of its estimate, is between the sums of the
+    floors and of the ceilings of its parts; as many parts as needed are rounded up. Parts with the largest fractions are rounded up
+    first, corrected by the rounding errors of earlier parts in totals by other keys, so that these do not accumulate. Totals by
+    shared keys are rounded before their parts, whether or not they are released: parts that were rounded one by one would pile up a
+    rounding error that grows with their number, and the parts by other keys would have to take it. A set that shares two sets of
+    keys with those before it is split along one of them; then units move between parts within its totals, from where the other set
+    has too many to where it has too few, which leaves the first as it is.
+    Source: Cox 1987, "A constructive procedure for unbiased controlled rounding" (that such numbers exist).
     """
     known = {keys: _get_estimates(keys, estimates) for keys in agreement.closure}
     found: dict[Axes, Whole] = {}

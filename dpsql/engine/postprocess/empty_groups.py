@@ -24,22 +24,24 @@ from dpsql.planning.choose import get_statistic, get_units_statistic
 from dpsql.planning.measurement import MeasurementPlan
 
 # Cells of fewer units than the policy's minimum frequency, which are withheld: NULL, without an interval.
-#
-# Claim: it costs no privacy loss. No aggregate is shown of a group, or of all rows, whose noisy count of privacy units is below
-# `min_frequency`, and none over the rows of a condition (FILTER, COUNT_IF, PIVOT, CASE without ELSE) whose noisy count of values is.
-# Why: it is a function of noisy components, which such releases measure within their loss. Where groups pass a partition selection,
-# that has compared the exact and the noisy count of units of each group before.
-# Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
-#
-# It is a rule on what is shown, as of a statistics office, and no part of the guarantee. Noise may take a count across the limit in
-# either direction, and what is withheld can follow from a total and its other parts.
 
 
 _COUNTS = ("count_rows", "count_units", "count")
 
 
 def withhold_rare_cells(table: ReleasedTable) -> ReleasedTable:
-    """Return a released table without the cells of fewer units than the minimum frequency."""
+    """Return a released table without the cells of fewer units than the minimum frequency.
+
+    Claim: it costs no privacy loss. No aggregate is shown of a group, or of all rows, whose noisy count of privacy units is below
+    `min_frequency`, and none over the rows of a condition (FILTER, COUNT_IF, PIVOT, CASE without ELSE) whose noisy count of values
+    is.
+    Why: it is a function of noisy components, which such releases measure within their loss. Where groups pass a partition
+    selection, that has compared the exact and the noisy count of units of each group before.
+    Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
+
+    It is a rule on what is shown, as of a statistics office, and no part of the guarantee. Noise may take a count across the limit
+    in either direction, and what is withheld can follow from a total and its other parts.
+    """
     plan = table.plan
     release, least = plan.analysis.release, plan.analysis.bound.min_frequency
     if least <= 1 or release.top is not None or plan.synthesis is not None or not release.aggregations:
@@ -90,22 +92,6 @@ def _is_below(item: Aggregation, value: object, least: int) -> bool:
 
 
 # Empty groups: which groups of a release are shown.
-#
-# For public keys every group is released, since its presence is private. SQL has no empty groups, so an average over groups
-# would have too many groups. All groups are shown whose keys are listed: by the policy, a condition, the query or a public
-# table. Others are shown if they have rows: the NULL group, which a nullable column has, and groups whose keys
-# follow from bounds. So are all groups of a query that asks for keys alone, under a condition: of the empty ones about one
-# is shown, or one in twenty.
-#
-# Claim: it costs no privacy loss, and is deterministic given the released table. An empty group of NULL is left out with
-# probability at least 95%, and of the empty ones from bounds about one is shown, or one in twenty; a group of twice the
-# half-width of its count's interval is kept with at least this probability. The groups from bounds that are left out hold
-# together less than the noise of their sum: where they seem to hold more, as days with a few rows each do, all are shown.
-# So they are where noise alone might have made the greatest count, which in a release over no unit is so in 95% of cases.
-# Why: a group is left out if the interval of each noisy count of its rows or units reaches zero, and those from bounds only
-# if the sum of their counts is within the interval of a sum of as much noise: functions of noisy components and of the
-# public law of their noise.
-# Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
 
 
 _PRESENCE_COUNTS = ("count_rows", "count_units")
@@ -129,7 +115,23 @@ def _has_possibly_empty_groups(plan: MeasurementPlan) -> bool:
 
 
 def mark_occupied_groups(plan: MeasurementPlan, table: ReleasedTable) -> list[bool]:
-    """Return, for each row of a released table, whether its group is shown: its keys are listed, or its counts are above 0."""
+    """Return, for each row of a released table, whether its group is shown: its keys are listed, or its counts are above 0.
+
+    For public keys every group is released, since its presence is private. SQL has no empty groups, so an average over groups would
+    have too many groups. All groups are shown whose keys are listed: by the policy, a condition, the query or a public table.
+    Others are shown if they have rows: the NULL group, which a nullable column has, and groups whose keys follow from bounds. So
+    are all groups of a query that asks for keys alone, under a condition: of the empty ones about one is shown, or one in twenty.
+
+    Claim: it costs no privacy loss, and is deterministic given the released table. An empty group of NULL is left out with
+    probability at least 95%, and of the empty ones from bounds about one is shown, or one in twenty; a group of twice the
+    half-width of its count's interval is kept with at least this probability. The groups from bounds that are left out hold
+    together less than the noise of their sum: where they seem to hold more, as days with a few rows each do, all are shown. So they
+    are where noise alone might have made the greatest count, which in a release over no unit is so in 95% of cases.
+    Why: a group is left out if the interval of each noisy count of its rows or units reaches zero, and those from bounds only if
+    the sum of their counts is within the interval of a sum of as much noise: functions of noisy components and of the public law of
+    their noise.
+    Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
+    """
     if not _has_possibly_empty_groups(plan):
         return [True] * len(table.rows)
     keys = len(plan.analysis.release.keys)
@@ -223,25 +225,10 @@ def _is_measured(plan: MeasurementPlan, item: Aggregation) -> bool:
 
 
 # Aggregates over no rows, which are NULL as in SQL, and quantiles in the order of their levels.
-#
-# A quantile or a mean over no rows is a random number within the public bounds. It is set to NULL if a noisy count says that there
-# are no rows: a count of at least the rows that the aggregate reads, which the query shows in the same release, or else a count
-# that is measured anyway.
-#
-# Claim: it costs no privacy loss. An aggregate is NULL wherever a shown count of its rows is not above zero. Quantiles of one
-# argument do not cross, and are together no farther from the true ones than before.
-# Why: it is a function of released values and noisy components. Ordering the released values of different levels, the least to the
-# lowest level, lowers the sum of any convex loss of their errors, since the true values are in order.
-# Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); Chernozhukov, Fernandez-Val, Galichon 2010, "Quantile and
-# probability curves without crossing", Proposition 4 (rearrangement).
-#
-# A sum over no rows is noise, which is zero on average, so sums that are added to others keep it: they are only NULL in rows that
-# are shown as they are. Quantiles and means over no rows are not such estimates, and are NULL everywhere.
 
 
 CASE = 3
 """Arguments of CASE with one WHEN: the condition, its value, and that of ELSE."""
-_OF_ROWS = ("count_rows", "count_units")
 _OF_VALUES = ("count", "count_distinct")
 
 
@@ -249,6 +236,20 @@ def present_table(table: ReleasedTable) -> ReleasedTable:
     """Return a released table as it is shown.
 
     Quantiles are in order, a mean or a quantile over no rows is NULL, and so are withheld cells.
+
+    A quantile or a mean over no rows is a random number within the public bounds. It is set to NULL if a noisy count says that
+    there are no rows: a count of at least the rows that the aggregate reads, which the query shows in the same release, or else a
+    count that is measured anyway.
+
+    Claim: it costs no privacy loss. An aggregate is NULL wherever a shown count of its rows is not above zero. Quantiles of one
+    argument do not cross, and are together no farther from the true ones than before.
+    Why: it is a function of released values and noisy components. Ordering the released values of different levels, the least to
+    the lowest level, lowers the sum of any convex loss of their errors, since the true values are in order.
+    Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); Chernozhukov, Fernandez-Val, Galichon 2010, "Quantile and
+    probability curves without crossing", Proposition 4 (rearrangement).
+
+    A sum over no rows is noise, which is zero on average, so sums that are added to others keep it: they are only NULL in rows that
+    are shown as they are. Quantiles and means over no rows are not such estimates, and are NULL everywhere.
     """
     release = table.plan.analysis.release
     if table.plan.synthesis is not None or release.top is not None:
@@ -373,7 +374,7 @@ def list_counted_sums(plan: MeasurementPlan) -> tuple[str, ...]:
 
 def _is_deciding_count(count: Aggregation, item: Aggregation) -> bool:
     """Return whether an aggregate counts rows, units or values without which another has no values."""
-    if count.function in _OF_ROWS:
+    if count.function in _PRESENCE_COUNTS:
         return True
     return _is_value_count(count, item) or _is_filtered_count(count, item)
 

@@ -31,11 +31,6 @@ from dpsql.privacy.mechanisms import (
 )
 
 # Coverage: answer a plan from a stored release that measured the same statistics and more.
-#
-# Claim: a stored release that measured all statistics of a plan, over the same rows and keys, answers the plan for free.
-# Why: the answer is a function of released values. The rows, keys, bounds and neighboring relation have equal digests, and
-# so has each statistic: its moment, its expression over these rows, and the lattice of a total.
-# Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
 
 
 _ANY = Geometric(Fraction(1))
@@ -44,7 +39,13 @@ _ANY = Geometric(Fraction(1))
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The vectors that all releases with the digest `statistic` measure; `estimated_statistics` are the statistics they estimate, by digest."""
+    """The vectors that all releases with the digest `statistic` measure; `estimated_statistics` are the statistics they estimate, by digest.
+
+    Claim: a stored release that measured all statistics of a plan, over the same rows and keys, answers the plan for free.
+    Why: the answer is a function of released values. The rows, keys, bounds and neighboring relation have equal digests, and so has
+    each statistic: its moment, its expression over these rows, and the lattice of a total.
+    Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
+    """
 
     statistic: str
     vectors: tuple[VectorMeasurement, ...]
@@ -162,13 +163,6 @@ def _parse_block(record: dict[str, Any]) -> tuple[VectorMeasurement, dict[str, t
 
 
 # Combine independent releases of one statistic: each component is their mean, weighted by inverse variance.
-#
-# Claim: it costs no privacy loss, and its variance is at most that of the most accurate release, up to a thousandth.
-# Why: it is a function of released values and of the public laws of their noise. The mean of independent values with
-# weights proportional to 1/variance has the least variance; weights are rounded to multiples of 1/65,536, which adds less
-# than a thousandth. Of a chain of refinements only the last is used: earlier ones are the same values with more noise.
-# Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); Cochran 1937, "Problems arising in the analysis of a series
-# of similar experiments" (weights).
 
 
 _WEIGHTS = 2**16
@@ -188,7 +182,15 @@ def is_combinable(plan: MeasurementPlan) -> bool:
 
 
 def combine_tables(tables: Sequence[ReleasedTable]) -> ReleasedTable:
-    """Return the table of the weighted means of `tables`, which are independent, combinable releases of one statistic."""
+    """Return the table of the weighted means of `tables`, which are independent, combinable releases of one statistic.
+
+    Claim: it costs no privacy loss, and its variance is at most that of the most accurate release, up to a thousandth.
+    Why: it is a function of released values and of the public laws of their noise. The mean of independent values with weights
+    proportional to 1/variance has the least variance; weights are rounded to multiples of 1/65,536, which adds less than a
+    thousandth. Of a chain of refinements only the last is used: earlier ones are the same values with more noise.
+    Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); Cochran 1937, "Problems arising in the analysis of a series of
+    similar experiments" (weights).
+    """
     first, *more = tables
     if not more:
         return first
@@ -263,26 +265,6 @@ def _compute_weights(noises: Sequence[Mechanism]) -> list[int]:
 
 
 # Refinement: a stored release is requested again with less noise, and only the difference is charged.
-#
-# If the accountant does not bound the loss of each outcome (as zCDP), a second release with independent Gaussian noise is charged the difference
-# (`IndependentTopUp`), and both are combined. If the first noise was Gaussian, the result is as accurate as one release at
-# the whole loss. This is plain composition.
-#
-# If the accountant bounds the loss of each outcome (`pure`, `basic`), the smaller noise is drawn given the first release
-# (`Coupling`), and the difference is charged (`CoupledRefinement`).
-#
-# Claim: under `pure` and `basic`, charging ε2 - ε1 for a refinement to ε2 of a release that was charged ε1 keeps the
-# budget, for adaptive queries and refinements, if each release is refined at most once, and the data are those of its first
-# release.
-# Why: the density of all answers is a product, of each answer's given those before it. Let X be the exact components, p1 and
-# p2 the laws of both noises and r that of their difference. The first answer y1 contributes p1(y1 - X), and its
-# refinement y2 given y1 contributes p2(y2 - X)·r(y1 - y2) / p1(y1 - X), for the same X: together p2(y2 - X)·r(y1 - y2),
-# whatever was asked between them, and r does not depend on the data. On a neighbor their product changes by a factor
-# of at most e^ε2, all other factors by what they were charged. So on each path the loss is at most the sum of all
-# charges, which the filter bounds. A second refinement of y1 would divide by p1(y1 - X) once more, which is why there
-# is none; a chain goes on from its end.
-# Source: Koufogiannis, Han, Pappas 2016, section 4 (gradual release); Rogers, Roth, Ullman, Vadhan 2016, section 3
-# (losses of paths).
 
 
 _MOST_PARTS = 32
@@ -292,7 +274,21 @@ _AS_ACCURATE = 0.999
 
 @dataclass(frozen=True, slots=True)
 class CoupledRefinement:
-    """The smaller noise of each vector, drawn given the first release; `event` is the difference, which is charged."""
+    """The smaller noise of each vector, drawn given the first release; `event` is the difference, which is charged.
+
+    It is for accountants that bound the loss of each outcome (`pure`, `basic`).
+
+    Claim: under `pure` and `basic`, charging ε2 - ε1 for a refinement to ε2 of a release that was charged ε1 keeps the budget, for
+    adaptive queries and refinements, if each release is refined at most once, and the data are those of its first release.
+    Why: the density of all answers is a product, of each answer's given those before it. Let X be the exact components, p1 and p2
+    the laws of both noises and r that of their difference. The first answer y1 contributes p1(y1 - X), and its refinement y2 given
+    y1 contributes p2(y2 - X)·r(y1 - y2) / p1(y1 - X), for the same X: together p2(y2 - X)·r(y1 - y2), whatever was asked between
+    them, and r does not depend on the data. On a neighbor their product changes by a factor of at most e^ε2, all other factors by
+    what they were charged. So on each path the loss is at most the sum of all charges, which the filter bounds. A second refinement
+    of y1 would divide by p1(y1 - X) once more, which is why there is none; a chain goes on from its end.
+    Source: Koufogiannis, Han, Pappas 2016, section 4 (gradual release); Rogers, Roth, Ullman, Vadhan 2016, section 3 (losses of
+    paths).
+    """
 
     event: Pure
     laws: tuple[Refinement, ...]
@@ -308,7 +304,11 @@ class CoupledRefinement:
 
 @dataclass(frozen=True, slots=True)
 class IndependentTopUp:
-    """A second release, `plan`, with independent noise, to be combined with the first; its event is charged."""
+    """A second release, `plan`, with independent noise, to be combined with the first; its event is charged.
+
+    It is for accountants that do not bound the loss of each outcome (as zCDP): the difference is charged, which is plain
+    composition. If the first noise was Gaussian, both combined are as accurate as one release at the whole loss.
+    """
 
     event: Gaussian
     plan: MeasurementPlan

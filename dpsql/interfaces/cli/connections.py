@@ -24,13 +24,6 @@ if TYPE_CHECKING:
 
 
 # Record the ledgers that a policy was used with, so that a mistyped path does not create another ledger silently.
-#
-# Two ledgers over the same data are two budgets, which a user who types `--ledger hie.ledgr` does not intend. The ledgers of
-# `hie.yaml` are listed in a file beside it, `hie.ledgers`, with one path or URL per line: there all users of the policy share the
-# list, and it moves with the policy. It holds no password and no data. The database's file is no place for it, since it is opened
-# read-only; nor is a file in the user's home, since colleagues share a budget; nor the policy itself, whose digest is in receipts.
-# If the folder cannot be written, the ledger beside the policy is still known. This guards against mistakes only: anybody who can
-# remove the file can create a ledger, as they can with `--new-ledger` or from Python.
 
 
 ENDING: Final = ".ledgers"
@@ -64,7 +57,15 @@ def is_new_ledger(rules: Path, ledger: str, *, wanted: bool = False) -> bool:
 
 
 def remember_ledger(rules: Path, ledger: str) -> None:
-    """Record once that the policy was used with a ledger, if the file can be written."""
+    """Record once that the policy was used with a ledger, if the file can be written.
+
+    Two ledgers over the same data are two budgets, which a user who types `--ledger hie.ledgr` does not intend. The ledgers of
+    `hie.yaml` are listed in a file beside it, `hie.ledgers`, with one path or URL per line: there all users of the policy share the
+    list, and it moves with the policy. It holds no password and no data. The database's file is no place for it, since it is opened
+    read-only; nor is a file in the user's home, since colleagues share a budget; nor the policy itself, whose digest is in
+    receipts. If the folder cannot be written, the ledger beside the policy is still known. This guards against mistakes only:
+    anybody who can remove the file can create a ledger, as they can with `--new-ledger` or from Python.
+    """
     from dpsql.ledger.open import MEMORY
 
     name, path = _normalize_ledger_name(ledger), rules.with_suffix(ENDING)
@@ -205,7 +206,6 @@ def connect_to_database(
     used with another ledger before, unless the option --new-ledger is set.
     """
     import dpsql
-    from dpsql.interfaces.cli.connections import is_new_ledger, remember_ledger
 
     rules = resolve_policy_path(database, options.policy)
     book = options.ledger or get_default_ledger(rules)

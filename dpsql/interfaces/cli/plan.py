@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from dpsql.results.result import Result
 
 
-# `dpsql plan`: estimate the accuracy of queries at several ε on generated rows, before a policy is final.
-
-
 # `dpsql simulate`.
 
 

@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from dpsql.results.result import Result
 
 
-# `dpsql query` and `dpsql explain`, the formats of answers, and files of queries.
-
-
 # Write the answer of `dpsql query` in a format, to a file or to standard output.
 
 

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-# Write the demo's data to a database, and compute true answers from it, which no other part of dpsql may do.
-#
-# This module uses DuckDB directly, because dpsql has no way to return an exact value.
+# The data of the demo, and true answers from it.
 
 
 NAME = "rand_hie"
@@ -56,7 +54,12 @@ def write_demo_files(directory: Path) -> tuple[Path, Path]:
 
 
 def compute_true_rows(sql: str) -> list[tuple[Any, ...]]:
-    """Return the true rows of a query on the public file."""
+    """Return the true rows of a query on the public file.
+
+    Write the demo's data to a database, and compute true answers from it, which no other part of dpsql may do.
+
+    This module uses DuckDB directly, because dpsql has no way to return an exact value.
+    """
     with as_file(_DATA) as data, duckdb.connect() as connection:
         connection.execute(f"CREATE TABLE {NAME} AS SELECT * FROM read_parquet(?)", [str(data)])
         return connection.execute(sql).fetchall()

@@ -138,10 +138,6 @@ class QueryRunner(Protocol):
 
 
 # A process that answers queries for a server, with engine connections of its own and the same ledger.
-#
-# It receives calls through a pipe, answers each in a thread, and ends with the pipe. It has no ports, users or audit log: the
-# server's process decides who may run queries and when, and records them. Its answers are released values in a `Result`; exact
-# values stay in this process.
 
 
 CONFIDENCE = 0.95
@@ -287,7 +283,12 @@ class CallHandlers:
 
 
 def serve_calls(pipe: Pipe, setup: ProcessSetup) -> None:
-    """Answer calls until the pipe ends. Signals of the server are ignored; the process ends after its last call."""
+    """Answer calls until the pipe ends. Signals of the server are ignored; the process ends after its last call.
+
+    It receives calls through a pipe, answers each in a thread, and ends with the pipe. It has no ports, users or audit log: the
+    server's process decides who may run queries and when, and records them. Its answers are released values in a `Result`; exact
+    values stay in this process.
+    """
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
@@ -316,7 +317,6 @@ class _EngineProcess:
     def __init__(self, pipe: Pipe, setup: ProcessSetup) -> None:
         from dpsql.api.opening import SharedLedger
         from dpsql.backends.duckdb.settings import use_part
-        from dpsql.interfaces.server.connections import ConnectionPool, open_connection
 
         use_part(setup.processes)
         self._pipe, self._send_lock = pipe, threading.Lock()

@@ -265,9 +265,6 @@ class PasswordCheckLimiter:
 
 
 # The memory that each user's sessions hold between statements: texts, parameters, answers that are not fetched yet.
-#
-# Claim: the sessions of one user hold at most `limit` bytes together, however many connections there are.
-# Why: everything that a session keeps is entered here first, under the user's name, and refused if it would be too much.
 
 
 _VALUE = 64
@@ -275,7 +272,11 @@ _VALUE = 64
 
 
 class UserMemory:
-    """The bytes that sessions hold, by user; `limit` is the limit of each user."""
+    """The bytes that sessions hold, by user; `limit` is the limit of each user.
+
+    Claim: the sessions of one user hold at most `limit` bytes together, however many connections there are.
+    Why: everything that a session keeps is entered here first, under the user's name, and refused if it would be too much.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 
 # Track the connected clients and running statements of both protocols: owners may see and stop all, others their own.
-#
-# The state belongs to the event loop and shows the present only; the audit log has the past.
 
 
 _LONGEST_TEXT = 1_024
@@ -95,7 +93,10 @@ class ActiveClient:
 
 
 class Activity:
-    """The connected clients."""
+    """The connected clients.
+
+    The state belongs to the event loop and shows the present only; the audit log has the past.
+    """
 
     def __init__(self) -> None:
         self._clients = dict[int, ActiveClient]()
@@ -165,15 +166,6 @@ class Activity:
 
 
 # The audit log of a server: logins and failed logins, queries and their outcomes, changes by the owner.
-#
-# Claim: a query is answered only if its event is durable before anything is charged, and its outcome before the answer
-# is sent; a login succeeds only if its event is durable. No event holds a query's text, an answer, a password or a token.
-# Why: `audit_request` surrounds every call of the engine, and an event that cannot be written is an error there. Queries are in the
-# ledger, whose entries an outcome names. The name of a failed login is recorded only if such a user exists: the text that was
-# typed instead may be a password.
-#
-# Anybody can cause failed logins. At most `LISTED_LOGIN_RATE` of them are events of their own; the next event says
-# how many came between.
 
 
 LISTED_LOGIN_RATE = Rate(100, 10.0)
@@ -231,7 +223,17 @@ def get_audit_anchor(ledger_anchor: Path | None) -> Path | None:
 
 
 class ServerAudit:
-    """Record events of a server; without a log, do nothing."""
+    """Record events of a server; without a log, do nothing.
+
+    Claim: a query is answered only if its event is durable before anything is charged, and its outcome before the answer is sent; a
+    login succeeds only if its event is durable. No event holds a query's text, an answer, a password or a token.
+    Why: `audit_request` surrounds every call of the engine, and an event that cannot be written is an error there. Queries are in
+    the ledger, whose entries an outcome names. The name of a failed login is recorded only if such a user exists: the text that was
+    typed instead may be a password.
+
+    Anybody can cause failed logins. At most `LISTED_LOGIN_RATE` of them are events of their own; the next event says how many came
+    between.
+    """
 
     def __init__(self, log: AuditLog | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._log, self._clock = log, clock

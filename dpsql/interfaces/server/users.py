@@ -21,11 +21,6 @@ from dpsql.interfaces.server.protocol.scram import Verifier
 from dpsql.policy.names import normalize_account_name
 
 # Access tokens, which programs send in place of a password: `dpsql_<id>_<secret>`.
-#
-# Claim: the store reveals no token, and a guess succeeds with probability 2^-256.
-# Why: the secret is 256 random bits, of which the store has only the SHA-256 digest. A slow hash is needed only for secrets that
-# people choose. The id is public: it finds the row, so that one digest is compared with one digest, in constant time.
-# Source: RFC 6750 (bearer tokens); NIST SP 800-63B, section 5.1.2 (look-up secrets of 112 bits and more).
 
 
 _TEXT = re.compile(r"dpsql_([0-9a-f]{16})_([0-9a-f]{64})")
@@ -46,7 +41,13 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class TokenSecret:
-    """The id and the secret of a token; its `repr` hides the secret."""
+    """The id and the secret of a token; its `repr` hides the secret.
+
+    Claim: the store reveals no token, and a guess succeeds with probability 2^-256.
+    Why: the secret is 256 random bits, of which the store has only the SHA-256 digest. A slow hash is needed only for secrets that
+    people choose. The id is public: it finds the row, so that one digest is compared with one digest, in constant time.
+    Source: RFC 6750 (bearer tokens); NIST SP 800-63B, section 5.1.2 (look-up secrets of 112 bits and more).
+    """
 
     id: str
     _secret: str = field(repr=False)
@@ -82,9 +83,6 @@ class TokenSecret:
 
 
 # The user store: names, roles, password verifiers and token digests, in a database through SQLAlchemy.
-#
-# A user's name is that of the analyst whose budget is charged. Two names that have one account in the ledger cannot both
-# be users. A token ends with its day of expiry, with its user, with the user's password, or when it is revoked.
 
 
 MOST_NAME_CHARACTERS = 63
@@ -196,6 +194,9 @@ class UserStore:
     """The users in a database: a path means an SQLite file, which only its owner may read.
 
     Each change is stored beside them until the audit log of a server has it.
+
+    A user's name is that of the analyst whose budget is charged. Two names that have one account in the ledger cannot both be
+    users. A token ends with its day of expiry, with its user, with the user's password, or when it is revoked.
     """
 
     def __init__(self, engine: sa.Engine) -> None:

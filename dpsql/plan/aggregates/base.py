@@ -140,9 +140,6 @@ def round_to_double(value: Fraction) -> float:
 # The aggregates of a release: counts, sums, means and quantiles, each with the moments that it needs.
 
 
-# AVG(x).
-
-
 def _compute_mean(estimates: Estimates, interval: Interval | None, _: Type) -> Value:
     count = estimates[Moment.COUNT]
     if count <= 0:
@@ -179,9 +176,6 @@ Source: Kulesza, Suresh, Wang 2024, "Mean estimation in the add-remove model of 
 """
 
 
-# COUNT(x).
-
-
 def _compute_count(estimates: Estimates, _: Interval | None, kind: Type) -> Value:
     return to_value(estimates[Moment.COUNT], kind)
 
@@ -200,9 +194,6 @@ Claim: one privacy unit moves it by at most the number of its rows that count.
 Why: each row counts one or nothing.
 Source: Dwork, McSherry, Nissim, Smith 2006, Example 1.
 """
-
-
-# COUNT(DISTINCT x).
 
 
 def _compute_distinct_count(estimates: Estimates, _: Interval | None, kind: Type) -> Value:
@@ -227,9 +218,6 @@ distinct elements under person-level differential privacy", section 1.
 """
 
 
-# COUNT(*).
-
-
 def _compute_row_count(estimates: Estimates, _: Interval | None, kind: Type) -> Value:
     return to_value(estimates[Moment.ROWS], kind)
 
@@ -250,9 +238,6 @@ Source: Dwork, McSherry, Nissim, Smith 2006, Example 1.
 """
 
 
-# COUNT(DISTINCT unit).
-
-
 def _compute_unit_count(estimates: Estimates, _: Interval | None, kind: Type) -> Value:
     return to_value(estimates[Moment.UNITS], kind)
 
@@ -271,9 +256,6 @@ Claim: one privacy unit moves each group's count by at most one, and only the gr
 Why: it is one element of a set.
 Source: Dwork, McSherry, Nissim, Smith 2006, Example 1.
 """
-
-
-# SUM(x).
 
 
 def _compute_sum(estimates: Estimates, _: Interval | None, kind: Type) -> Value:
@@ -297,9 +279,6 @@ Source: Dwork, McSherry, Nissim, Smith 2006, Definition 3.
 """
 
 
-# SUM(DISTINCT x).
-
-
 def _compute_distinct_sum(estimates: Estimates, _: Interval | None, kind: Type) -> Value:
     return to_value(estimates[Moment.DISTINCT_TOTAL], kind)
 
@@ -321,9 +300,6 @@ Why: the values of a group are the union over units; one more unit adds to it th
 adds itself to the total.
 Source: McSherry 2009, "Privacy integrated queries", section 3.2 (union); Dwork, McSherry, Nissim, Smith 2006, Definition 3.
 """
-
-
-# MEDIAN, MIN, MAX and quantiles: order statistics.
 
 
 def _compute_quantile(estimates: Estimates, interval: Interval | None, kind: Type) -> Value:
@@ -365,7 +341,7 @@ ORDER_STATISTICS = (
 )
 """The value of x that a share q of the values lie below: within the interval of x, whatever the rows are.
 
-Claim: it is a choice of bounded range, as `analysis.ranks` derives it.
+Claim: it is a choice of bounded range, as `planning.quantiles` derives it.
 Why: the points of the interval are the candidates, and how far a point is from the rank is its penalty,
 which one row changes by one step or none.
 Source: McSherry, Talwar 2007, section 3; Smith 2011, "Privacy-preserving statistical estimation with

@@ -24,14 +24,6 @@ from dpsql.plan.interval import NO_TEXT, TextSize, make_constant_size
 from dpsql.plan.types import Type, Value
 
 # Bound the work of a regular expression of RE2 from its text.
-#
-# Claim: a search takes at most `work` steps for each byte of the text; where `is_never_empty`, no match is empty; where `is_linear`, the
-# search for the next match reads no further than a bounded number of letters beyond the end of the match that it finds.
-# Why: RE2 runs the expression as an automaton, and visits at most all of its states for each byte; an expression of s
-# steps that is repeated n times has n * s states. An alternative in which only the last letter may be repeated without end
-# has matched at each letter that it repeats, so that all letters that were read belong to the match; without such letters a match
-# has a bounded length. Syntax that this module does not parse counts as the worst case.
-# Source: Russ Cox 2010, "Regular expression matching in the wild" (RE2).
 
 
 _ANY = 12
@@ -62,6 +54,15 @@ _ENDING = re.compile(rf"(?:\^)?{_ATOM}\+?\$", re.DOTALL)
 @dataclass(frozen=True)
 class RegexPattern:
     r"""A regular expression.
+
+    Claim: a search takes at most `work` steps for each byte of the text; where `is_never_empty`, no match is empty; where
+    `is_linear`, the search for the next match reads no further than a bounded number of letters beyond the end of the match that it
+    finds.
+    Why: RE2 runs the expression as an automaton, and visits at most all of its states for each byte; an expression of s steps that
+    is repeated n times has n * s states. An alternative in which only the last letter may be repeated without end has matched at
+    each letter that it repeats, so that all letters that were read belong to the match; without such letters a match has a bounded
+    length. Syntax that this module does not parse counts as the worst case.
+    Source: Russ Cox 2010, "Regular expression matching in the wild" (RE2).
 
     >>> RegexPattern(r"\s+").is_linear, RegexPattern("a*b|a").is_linear, RegexPattern(r"^\s+|\s+$").is_linear
     (True, False, True)

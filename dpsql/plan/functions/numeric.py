@@ -229,9 +229,7 @@ NUMERIC_FUNCTIONS = (
 )
 
 
-# Powers, roots, exponentials and logarithms.
-#
-# Outside of their domain these are NULL or NaN, and NaN is measured as NULL.
+# Powers, roots, exponentials and logarithms: outside of their domain NULL or NaN, and NaN is measured as NULL.
 
 
 _NO_ZERO = "zero gives NULL, and so does TRY where the engine is set to refuse negative numbers"
@@ -364,9 +362,7 @@ POWERS = (
 )
 
 
-# Trigonometric and hyperbolic functions.
-#
-# Outside of their domain these are NULL or NaN, and NaN is measured as NULL.
+# Trigonometric and hyperbolic functions: outside of their domain NULL or NaN, and NaN is measured as NULL.
 
 
 _UNIT = Interval(-1, 1)

@@ -1,7 +1,7 @@
 """Pattern matching: LIKE, GLOB and regular expressions, with constant patterns.
 
 A regular expression takes time in proportion to the text and to its states, except in REGEXP_REPLACE of every match
-(`regex_size`). An engine without data tries whether the pattern is valid, before anything is charged.
+(`growth.RegexPattern`). An engine without data tries whether the pattern is valid, before anything is charged.
 """
 
 from __future__ import annotations

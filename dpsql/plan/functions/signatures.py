@@ -84,11 +84,6 @@ GUARDED = "defined for every DOUBLE, or TRY gives NULL where the engine is set t
 
 
 # Intervals of DOUBLE functions, rounded outward where the engine rounds.
-#
-# Claim: an interval that is made here holds every value that the engine computes within its arguments'.
-# Why: rounding to the nearest DOUBLE is monotone, so what it makes of values within an interval lies
-# between the DOUBLEs around the interval; and the mathematical library errs by less than `SLACK`.
-# Source: IEEE 754-2019, section 4.3.1; Moore 1966, "Interval Analysis", chapter 3.
 
 
 IntervalRule = Callable[[tuple[Expr, ...], tuple[Interval, ...]], Interval]
@@ -110,6 +105,11 @@ def derive_first_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Inte
 
 def round_to_doubles(interval: Interval) -> Interval:
     """Return the interval between the DOUBLEs around the ends.
+
+    Claim: an interval that is made here holds every value that the engine computes within its arguments'.
+    Why: rounding to the nearest DOUBLE is monotone, so what it makes of values within an interval lies between the DOUBLEs around
+    the interval; and the mathematical library errs by less than `SLACK`.
+    Source: IEEE 754-2019, section 4.3.1; Moore 1966, "Interval Analysis", chapter 3.
 
     >>> round_to_doubles(Interval(1, 2)), round_to_doubles(Interval(0, Fraction(1, 3))).high >= Fraction(1, 3)
     (Interval(1, 2), True)

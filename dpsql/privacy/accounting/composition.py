@@ -1,4 +1,8 @@
-"""Composition theorems, and the comparison of accountants on the same releases."""
+"""Composition theorems, and the comparison of accountants on the same releases.
+
+They hold for releases whose ε and δ are fixed in advance; an accountant is needed for a budget that is spent while answers come in.
+All results are exact, or rounded up.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,6 @@ from dpsql.privacy.accounting.events import NOTHING, Charge, Event, require_exac
 from dpsql.privacy.accounting.numerics import exp_minus_down, exp_minus_up, ln_down, ln_up, to_decimal_up
 
 # The composition theorems of (ε, δ), as functions of the guarantee of each release.
-#
-# They hold for releases whose ε and δ are fixed in advance; an accountant is needed for a budget that is spent while answers come
-# in. All results are exact, or rounded up.
 
 
 _FAR = 1000  # no power beyond is computed: nothing is left of a δ that grows by it

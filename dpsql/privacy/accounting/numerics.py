@@ -18,9 +18,6 @@ from functools import lru_cache
 from statistics import NormalDist
 from typing import NamedTuple
 
-# Rigorous bounds of exp, ln and the normal law.
-
-
 # The normal law with rigorous bounds: its tail, its quantile, the privacy profile of Gaussian noise.
 #
 # Everything is computed in decimals of 110 digits from sums of positive terms or continued fractions, whose

@@ -344,8 +344,6 @@ def search_tail_threshold(tail: Callable[[int], float], probability: Fraction, s
 
 
 # Mechanisms as the lists that stored releases hold: a union of records, discriminated by their first word.
-#
-# Each mechanism states its record in its own file.
 
 
 RECORDS: dict[str, type[MechanismRecord]] = {}
@@ -363,6 +361,8 @@ def register_mechanisms(*mechanisms: type[Mechanism]) -> None:
 
 def to_stored_list(mechanism: Mechanism) -> list[Any]:
     """Return the list that a stored release holds for a mechanism; InternalError for one that is not stored.
+
+    Each mechanism states its record in its own file.
 
     >>> from fractions import Fraction
     >>> from dpsql.privacy.mechanisms import Geometric

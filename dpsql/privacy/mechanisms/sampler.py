@@ -1,4 +1,8 @@
-"""Exact samplers: coins, geometric and Gaussian laws on the integers, with a cache that is cleared after each release."""
+"""Exact samplers: coins, geometric and Gaussian laws on the integers, with a cache that is cleared after each release.
+
+A law holds exactly, not up to rounding: wherever the first bits of a uniform number do not decide a comparison, number and
+probability are both carried on until they differ (see `Coin`).
+"""
 
 from __future__ import annotations
 
@@ -40,10 +44,6 @@ def clear_cache() -> None:
 
 
 # Bernoulli draws with probability exp(-x), exactly, though it is irrational.
-#
-# The uniform number behind a toss is read lazily, a word at a time, and compared with as many binary
-# digits of the probability; the toss is decided at the first place where they differ. Nothing is rounded,
-# and nearly always the first word decides.
 
 
 _WORD = 64
@@ -57,6 +57,9 @@ class Coin:
     """Heads with probability p = exp(-`exponent`) or, if `as_odds`, with odds exp(-`exponent`) : 1.
 
     As odds, p = 1 / (1 + exp(`exponent`)). The exponent is any rational >= 0.
+
+    The uniform number behind a toss is read lazily, a word at a time, and compared with as many binary digits of the probability;
+    the toss is decided at the first place where they differ. Nothing is rounded, and nearly always the first word decides.
     """
 
     exponent: Fraction
@@ -124,9 +127,6 @@ def _compute_threshold(exponent: Fraction, as_odds: bool, bits: int) -> int:
 
 
 # Exact samplers of integer distributions: all noise of dpsql is drawn here.
-#
-# A law holds exactly, not up to rounding: wherever the first bits of a uniform number do not decide a
-# comparison, number and probability are both carried on until they differ (see `coin`).
 
 
 __all__ = [

@@ -212,7 +212,6 @@ def _bound_weight(rate: Fraction, step: int, places: int) -> tuple[int, int]:
 # Optimal partition selection: whether a group is released, given how many units are in it, exactly.
 
 
-_THRESHOLD_BITS = 64
 ProbabilityBounds = tuple[Fraction, Fraction]
 """A lower and an upper bound of one number."""
 
@@ -264,12 +263,12 @@ class PartitionSelection:
 
     def draw_selection(self, units: int, entropy: Entropy) -> bool:
         """Return whether a group of this many units is released: a Bernoulli draw that reads one word, and more only on a tie."""
-        prefix, bits = int(entropy.draw_words(1)[0]), _THRESHOLD_BITS
+        prefix, bits = int(entropy.draw_words(1)[0]), _WORD
         if units < 1:
             return False
         while prefix == (threshold := _compute_threshold(self, units, bits)):
-            prefix = prefix << _THRESHOLD_BITS | int(entropy.draw_words(1)[0])
-            bits += _THRESHOLD_BITS
+            prefix = prefix << _WORD | int(entropy.draw_words(1)[0])
+            bits += _WORD
         return prefix < threshold
 
     def compute_median_units(self) -> int:

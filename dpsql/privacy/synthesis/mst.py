@@ -43,9 +43,6 @@ from dpsql.privacy.synthesis.mechanism import (
 from dpsql.privacy.synthesis.workload import Counts, Marginal
 
 # Rows that follow a tree of pairs of columns: post-processing of noisy tables, in which no product of columns is formed.
-#
-# Each column is independent of all others given its neighbors in the tree, so that tables of pairs that agree on the columns
-# which they share are all of the distribution.
 
 
 MOST_INVENTED = 250_000
@@ -173,6 +170,9 @@ def sample_rows(
     The first column has its counts, each other one those that its table with the column before it in the tree gives it, as whole
     numbers; which row of a value has which value of the next column is random.
     Source: McKenna, Miklau, Sheldon 2021, "Winning the NIST contest" (generation of rows).
+
+    Each column is independent of all others given its neighbors in the tree, so that tables of pairs that agree on the columns
+    which they share are all of the distribution.
     """
     width, made = len(noisy.columns), min(total, MOST_INVENTED)
     counts = [noisy.estimate_bins(axis, float(total)) for axis in range(width)]

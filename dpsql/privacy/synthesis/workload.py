@@ -16,9 +16,6 @@ from dpsql.errors import ProgrammingError
 from dpsql.privacy.mechanisms.base import Floats
 
 # Workloads: the marginals that synthetic data should agree with, as tuples of the places of columns.
-#
-# A histogram has one axis for each column, and one cell for each combination of public values. A marginal of some columns
-# is the histogram of these alone.
 
 
 Marginal: TypeAlias = tuple[int, ...]
@@ -85,7 +82,11 @@ def _make_size_error() -> ProgrammingError:
 
 
 def compute_marginal(histogram: NDArray[Any], marginal: Marginal) -> NDArray[Any]:
-    """Return the sums of a histogram over all columns except those of a marginal."""
+    """Return the sums of a histogram over all columns except those of a marginal.
+
+    A histogram has one axis for each column, and one cell for each combination of public values. A marginal of some columns is the
+    histogram of these alone.
+    """
     others = tuple(axis for axis in range(histogram.ndim) if axis not in marginal)
     found: NDArray[Any] = np.asarray(histogram.sum(axis=others))
     return found
@@ -109,8 +110,6 @@ def compute_marginal_distance(one: Counts, other: Counts, marginal: Marginal) ->
 
 
 # Multiplicative weights: the one core of synthetic histograms and of hypotheses that answer streams of queries.
-#
-# Nothing private is read here: the weights are fitted to noisy marginals and noisy counts.
 
 
 _LEAST = 1e-12
@@ -185,6 +184,8 @@ def fit_weights(weights: Floats, measured: Sequence[MeasuredMarginal | MeasuredC
     cells approach their values alike.
     Source: Hardt, Ligett, McSherry 2012, section 2.2 (repeating updates over all measurements); Beck, Teboulle 2003, "Mirror
     descent and nonlinear projected subgradient methods" (entropic descent).
+
+    Nothing private is read here: the weights are fitted to noisy marginals and noisy counts.
     """
     step, precisions = 1 / max(1, len(measured)), [part.precision for part in measured]
     error, gradient = _compute_error(weights, measured, precisions)

@@ -14,10 +14,6 @@ from dpsql.planning.clamping import Amount, Clamp
 from dpsql.sql.compile.scalars import emit_constant, emit_cte, emit_shared_cte, get_dialect
 
 # Emit the enforcement of contribution bounds.
-#
-# Claim: of each unit at most as many rows and groups count as its bound allows; which ones depends on its own rows only.
-# Why: the groups of a unit are sorted by a hash of its identifier and the keys, and the first ones count.
-# Source: Wilson et al. 2020, "Differentially private SQL with bounded user contribution", section 3.
 
 
 # Names that no table of the policy has: a common table expression would hide a table of its name.
@@ -37,6 +33,10 @@ def emit_bounded_groups(
 
     `often` says that the statement reads these more than once. What is read more than once is held where the engine would
     compute it anew, of rows that may be others by then.
+
+    Claim: of each unit at most as many rows and groups count as its bound allows; which ones depends on its own rows only.
+    Why: the groups of a unit are sorted by a hash of its identifier and the keys, and the first ones count.
+    Source: Wilson et al. 2020, "Differentially private SQL with bounded user contribution", section 3.
     """
     if get_dialect().capabilities.ranks_all_groups:
         ctes, source = emit_cte(CONTRIBUTION, contribution)
@@ -116,11 +116,6 @@ def _emit_counted_ranked_groups(bound: ContributionBound, columns: str, ranked: 
 
 
 # Emit the histograms of contributions from which clamps are selected.
-#
-# Claim: each unit-group pair with counted rows is in exactly one interval: that of the least grid point that is at least
-# its contribution, to this group or to all groups, or -1 if it contributes nothing. No such pair is missing.
-# Why: the interval is found by binary search among integers; pairs are included whether or not their group is selected.
-# Source: Knuth 1998, "The art of computer programming", volume 3, section 6.2.1 (binary search).
 
 
 GROUPS = "groups"
@@ -187,7 +182,13 @@ def emit_plain_pairs(keys: Sequence[str], clamps: Sequence[Clamp], source: str, 
 
 
 def emit_interval_index(compared: str, clamp: Clamp) -> str:
-    """Return the index of the interval that a contribution is in; -1 for none."""
+    """Return the index of the interval that a contribution is in; -1 for none.
+
+    Claim: each unit-group pair with counted rows is in exactly one interval: that of the least grid point that is at least its
+    contribution, to this group or to all groups, or -1 if it contributes nothing. No such pair is missing.
+    Why: the interval is found by binary search among integers; pairs are included whether or not their group is selected.
+    Source: Knuth 1998, "The art of computer programming", volume 3, section 6.2.1 (binary search).
+    """
     return f"CASE WHEN {compared} <= 0 THEN -1 ELSE {_emit_interval_search(compared, clamp.thresholds)} END"
 
 

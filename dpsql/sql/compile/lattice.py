@@ -57,12 +57,6 @@ def is_clamped_when_read(expr: Expr, around: Interval) -> TypeGuard[Column]:
 
 
 # Emit the lattice points of clamped DECIMAL columns without a conversion to DOUBLE.
-#
-# Claim: they are the points of the column's value, which is a DOUBLE and clamped to the bounds.
-# Why: of at most 15 digits each DECIMAL has a DOUBLE of its own, in the same order, and so have the bounds. Times a power of ten the DOUBLE
-# is off by less than a quarter from the whole number that the DECIMAL is, which is the nearest. No row fails: what is multiplied is between
-# the bounds, whatever is stored.
-# Source: IEEE 754-2019, section 5.12.2 (15 digits of a decimal survive in a DOUBLE).
 
 
 _MOST_DIGITS = 18
@@ -70,7 +64,14 @@ _MOST_DIGITS = 18
 
 
 def emit_decimal_lattice_point(column: Column, lattice: Lattice) -> str | None:
-    """Return the lattice point of a column that is clamped as it is read; None if it is computed from a DOUBLE."""
+    """Return the lattice point of a column that is clamped as it is read; None if it is computed from a DOUBLE.
+
+    Claim: they are the points of the column's value, which is a DOUBLE and clamped to the bounds.
+    Why: of at most 15 digits each DECIMAL has a DOUBLE of its own, in the same order, and so have the bounds. Times a power of ten
+    the DOUBLE is off by less than a quarter from the whole number that the DECIMAL is, which is the nearest. No row fails: what is
+    multiplied is between the bounds, whatever is stored.
+    Source: IEEE 754-2019, section 5.12.2 (15 digits of a decimal survive in a DOUBLE).
+    """
     facts, digits = column.facts, parse_decimal_type(column.facts.engine_type)
     if digits is None or facts.domain is not None or not facts.interval.is_bounded:
         return None
@@ -85,17 +86,18 @@ def emit_decimal_lattice_point(column: Column, lattice: Lattice) -> str | None:
     )
 
 
-# Emit the lattice points of a table's columns where the table is read, if they are not the values themselves.
-#
-# Claim: their sums, and the numbers of those that are not NULL, are the same as of points that are computed later.
-# Why: a point depends on one value alone, which is clamped as it is read, and is NULL if and only if the value is. Where a join
-# finds no row, both are NULL. An engine can add up columns of one table before it joins another; it does not do so with
-# products, which might fail for rows that the join leaves out.
-# Source: Yan and Larson 1995, "Eager aggregation and lazy aggregation", section 3.
+# The lattice points of a table's columns, emitted where the table is read.
 
 
 def emit_scan_points(analysis: Analysis) -> Iterator[tuple[str, str]]:
-    """Yield the columns that scans add, each with its alias: the points of the summed measures."""
+    """Yield the columns that scans add, each with its alias: the points of the summed measures.
+
+    Claim: their sums, and the numbers of those that are not NULL, are the same as of points that are computed later.
+    Why: a point depends on one value alone, which is clamped as it is read, and is NULL if and only if the value is. Where a join
+    finds no row, both are NULL. An engine can add up columns of one table before it joins another; it does not do so with products,
+    which might fail for rows that the join leaves out.
+    Source: Yan and Larson 1995, "Eager aggregation and lazy aggregation", section 3.
+    """
     for index, measure in enumerate(analysis.measures):
         column = find_point_column(measure)
         if column is not None and measure.counts_rows and measure.lattice is not None:
@@ -129,12 +131,7 @@ def _name_point_column(index: int) -> str:
     return quote_identifier(f"#x{index}")
 
 
-# Emit the summed values of a unit's rows in a group: the values of each measure that are not NULL, and their total.
-#
-# Claim: a total, limited to the counted rows, is in the interval in which that of as many counted values is.
-# Why: it is clamped to as many times the ends of the values' interval as there are counted values. Where these are not counted,
-# the rows are, which are no fewer; and an interval of values that does not hold 0 is widened to it, as some rows may have none.
-# Source: Wilson et al. 2020, "Differentially private SQL with bounded user contribution", section 3.
+# The summed values of a unit's rows in a group.
 
 
 _NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
@@ -142,7 +139,13 @@ _NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
 
 @dataclass(frozen=True, slots=True)
 class UnitSums:
-    """The summed values of each measure of a release; values are counted for `counted` measures, by index, or for all."""
+    """The summed values of each measure of a release; values are counted for `counted` measures, by index, or for all.
+
+    Claim: a total, limited to the counted rows, is in the interval in which that of as many counted values is.
+    Why: it is clamped to as many times the ends of the values' interval as there are counted values. Where these are not counted,
+    the rows are, which are no fewer; and an interval of values that does not hold 0 is widened to it, as some rows may have none.
+    Source: Wilson et al. 2020, "Differentially private SQL with bounded user contribution", section 3.
+    """
 
     analysis: Analysis
     counted: Container[int] | None = None

@@ -151,15 +151,6 @@ def _emit_interval_end(kind: Type, end: Fraction, rounded: Callable[[Fraction], 
 
 
 # Rewrite aggregates that select a unit's value by its rank over numbered rows, for engines that do not support them.
-#
-# Claim: the value is the one of the aggregate. It holds no list of a group's values, however many rows a unit has.
-# Why: ROW_NUMBER gives the values of a group, which are counted, the places 1, 2, … in their order, NULL being last. A
-# quantile q is the value at the place n q, rounded up, or at 1; the median is the middle of the values at the places
-# (n + 1) / 2 and n / 2 + 1, rounded down, which are one where n is odd. Other quantiles between two values are at 1 + (n - 1) q,
-# of whole numbers and for q = k / 2^j where all products and sums have at most 53 bits: then no order of rounding, and no fused
-# multiplication, makes another number. What is best by y is at the place 1 where the rows without a
-# value of either are last. Each place has one row, so that MIN over it is its value.
-# Source: Hyndman, Fan 1996, "Sample quantiles in statistical packages", definitions 1, 2 and 7; IEEE 754-2019, section 5.4.1.
 
 
 MOST_DIGITS = 6
@@ -172,6 +163,15 @@ _NONE = Literal(None, Type.NULL)
 
 def rewrite_placed_aggregates(source: PerUnitGroupBy, placed: frozenset[str]) -> Project | None:
     """Return the groups with the aggregates in `placed` computed from numbered rows; None if there are none.
+
+    Claim: the value is the one of the aggregate. It holds no list of a group's values, however many rows a unit has.
+    Why: ROW_NUMBER gives the values of a group, which are counted, the places 1, 2, … in their order, NULL being last. A quantile q
+    is the value at the place n q, rounded up, or at 1; the median is the middle of the values at the places (n + 1) / 2 and n / 2 +
+    1, rounded down, which are one where n is odd. Other quantiles between two values are at 1 + (n - 1) q, of whole numbers and for
+    q = k / 2^j where all products and sums have at most 53 bits: then no order of rounding, and no fused multiplication, makes
+    another number. What is best by y is at the place 1 where the rows without a value of either are last. Each place has one row,
+    so that MIN over it is its value.
+    Source: Hyndman, Fan 1996, "Sample quantiles in statistical packages", definitions 1, 2 and 7; IEEE 754-2019, section 5.4.1.
 
     Raises QueryRejected, with code `engine`, for what numbered rows cannot give.
     """

@@ -77,7 +77,7 @@ def emit_rows(
 ) -> str:
     """Return the query for the rows: the unit as `u`, each key under its name, the measures as `x0`, `x1` and so on.
 
-    These are values, or lattice points where scans offer them: `unit_sums.total` adds up either.
+    These are values, or lattice points where scans offer them: `lattice.emit_measure_total` adds up either.
     Where the `values` of a measure are counted, it alone, with one form for each value; where its values
     are put in order, it alone as `x`. With `all_places` there are rows too that `group_keys.emit_having_clause` leaves out.
     """

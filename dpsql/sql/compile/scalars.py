@@ -25,10 +25,6 @@ from dpsql.plan.text import format_frame
 from dpsql.plan.types import Pairs, Type, Value
 
 # The dialect of emitted statements: DuckDB's, except in releases for another engine.
-#
-# What is above the release boundary, and what is looked up in public tables, is always evaluated by DuckDB. So the entry
-# points of emission for private rows (`statement.emit_release` and `emit_sums`) take a dialect, and all that they call asks
-# `get_dialect()` for it. It is an argument of all of emission, which is not written at each call.
 
 
 _DIALECT: ContextVar[Dialect] = ContextVar("dialect", default=DUCKDB)
@@ -42,7 +38,12 @@ def get_dialect() -> Dialect:
 
 @contextmanager
 def use_dialect(wanted: Dialect) -> Iterator[Dialect]:
-    """Emit statements in this dialect within the context, in this thread alone."""
+    """Emit statements in this dialect within the context, in this thread alone.
+
+    What is above the release boundary, and what is looked up in public tables, is always evaluated by DuckDB. So the entry points
+    of emission for private rows (`statement.emit_release` and `emit_sums`) take a dialect, and all that they call asks
+    `get_dialect()` for it. It is an argument of all of emission, which is not written at each call.
+    """
     token = _DIALECT.set(wanted)
     try:
         yield wanted
@@ -81,9 +82,6 @@ def emit_shared_cte(name: str, query: str) -> tuple[list[str], str]:
 
 
 # Emit scalar expressions from the templates of the registry.
-#
-# Templates are filled with quoted identifiers, escaped constants and emitted expressions only, so no text of the user
-# reaches the engine.
 
 
 _TRY, _VALUES = "TRY(", '"#values"'
@@ -120,7 +118,11 @@ def emit_column(scan_column: Column) -> str:
 
 
 def emit_expression(expr: Expr) -> str:
-    """Return the SQL of an expression over scans, or over the released table."""
+    """Return the SQL of an expression over scans, or over the released table.
+
+    Templates are filled with quoted identifiers, escaped constants and emitted expressions only, so no text of the user reaches the
+    engine.
+    """
     match expr:
         case Column():
             return emit_column(expr)

@@ -20,14 +20,6 @@ from dpsql.plan.types import Type
 from dpsql.sql.compile.scalars import emit_constant, emit_expression, get_dialect
 
 # The condition that the unit of a row is in the Poisson sample of its release.
-#
-# Claim: each unit is in the sample with probability at most `rate`, independently of all others, and the same in every query of
-# one release; who does not know the secret cannot tell who is.
-# Why: a unit is in the sample if SHA-256 of a fresh secret of 128 bits and the unit's id is below floor(rate * 2^256). The
-# secret is of one length, so that no two ids are hashed alike. With a secret key, SHA-256 is taken for a pseudo-random function:
-# its values at distinct ids are like independent uniform numbers to whoever cannot search through 2^128 secrets. The secret is
-# drawn for one release from the operating system, stands in the SQL of that release alone, and is then forgotten.
-# Source: Goldreich, Goldwasser, Micali 1986, "How to construct random functions"; FIPS 180-4, section 6.2.
 
 
 PLACEHOLDER = "a secret of this release"
@@ -56,23 +48,33 @@ def compute_sampling_threshold(rate: Fraction) -> int:
 
 
 def emit_sample_condition(unit: str, rate: Fraction) -> str:
-    """Return the condition that a unit is in the sample."""
+    """Return the condition that a unit is in the sample.
+
+    Claim: each unit is in the sample with probability at most `rate`, independently of all others, and the same in every query of
+    one release; who does not know the secret cannot tell who is.
+    Why: a unit is in the sample if SHA-256 of a fresh secret of 128 bits and the unit's id is below floor(rate * 2^256). The secret
+    is of one length, so that no two ids are hashed alike. With a secret key, SHA-256 is taken for a pseudo-random function: its
+    values at distinct ids are like independent uniform numbers to whoever cannot search through 2^128 secrets. The secret is drawn
+    for one release from the operating system, stands in the SQL of that release alone, and is then forgotten.
+    Source: Goldreich, Goldwasser, Micali 1986, "How to construct random functions"; FIPS 180-4, section 6.2.
+    """
     return get_dialect().hashes.emit_sample_condition(unit, _SECRET.get(), compute_sampling_threshold(rate))
 
 
 # Emit partition filters: the conditions that limit a scan to the partitions that are charged.
-#
-# Claim: a scan with these conditions reads no row outside its ranges, and no row of a unit whose rows in the table differ in
-# a partition column. So each unit is in one partition, or is not read. The same holds for a partition column of another
-# table: a unit without rows there, or with several values, is not read.
-# Why: the ranges are compared with the sanitized value that all expressions read. The values of a unit are counted over all
-# its rows in the column's table, before any condition of the query. Both depend on rows of the unit only, whose identifiers
-# are the same in all tables.
-# Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (parts are disjoint sets of units).
 
 
 def emit_partition_conditions(scan: Scan, unit: str, source: str) -> Iterator[str]:
-    """Yield the conditions on the rows of a scan, whose ids are in `unit` of the FROM text `source`."""
+    """Yield the conditions on the rows of a scan, whose ids are in `unit` of the FROM text `source`.
+
+    Claim: a scan with these conditions reads no row outside its ranges, and no row of a unit whose rows in the table differ in a
+    partition column. So each unit is in one partition, or is not read. The same holds for a partition column of another table: a
+    unit without rows there, or with several values, is not read.
+    Why: the ranges are compared with the sanitized value that all expressions read. The values of a unit are counted over all its
+    rows in the column's table, before any condition of the query. Both depend on rows of the unit only, whose identifiers are the
+    same in all tables.
+    Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (parts are disjoint sets of units).
+    """
     own = [item for item in scan.partition_filters if item.source is None]
     for item in own:
         yield _emit_range_condition(item)
@@ -110,15 +112,6 @@ def _emit_single_value_condition(item: PartitionFilter) -> str:
 
 
 # Emit conditions on clamped columns as conditions on stored values, in the scan of the table.
-#
-# Claim: the same rows are left as by the conditions on clamped columns, which some of them stand for and others stand before.
-# Why: a clamp moves a value from beyond a bound to the bound, and no other. A constant between the bounds is on the same side of a
-# bound and of what lies beyond it, and equals neither. NULL fulfils no condition, and NaN none that asks for no value above
-# infinity, as neither do clamped. Of two columns with the same bounds, a clamp keeps the order: the lesser one when clamped
-# is the lesser one. Rows that a table's scan leaves out are those that the query's WHERE would, where no outer join
-# could bring them back. An engine looks such conditions up in indexes, partitions and the statistics of files, which it
-# does not do for a CASE.
-# Source: Graefe 1993, "Query evaluation techniques for large databases", section 2 (selection is done with access paths).
 
 
 _OPERATORS = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -147,6 +140,14 @@ def emit_stored_conditions(relation: Relation, *, units: bool) -> StoredConditio
     """Return the conditions of a block that are emitted in scans, of which `units` needs ids.
 
     None is where rows are numbered: what a row's id is made of are the columns that are read, on some engines.
+
+    Claim: the same rows are left as by the conditions on clamped columns, which some of them stand for and others stand before.
+    Why: a clamp moves a value from beyond a bound to the bound, and no other. A constant between the bounds is on the same side of
+    a bound and of what lies beyond it, and equals neither. NULL fulfils no condition, and NaN none that asks for no value above
+    infinity, as neither do clamped. Of two columns with the same bounds, a clamp keeps the order: the lesser one when clamped is
+    the lesser one. Rows that a table's scan leaves out are those that the query's WHERE would, where no outer join could bring them
+    back. An engine looks such conditions up in indexes, partitions and the statistics of files, which it does not do for a CASE.
+    Source: Graefe 1993, "Query evaluation techniques for large databases", section 2 (selection is done with access paths).
     """
     scans = {
         scan.alias for scan in _iterate_kept_scans(relation) if not (units and scan.unit.kind is UnitKind.ROW)

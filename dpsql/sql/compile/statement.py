@@ -78,8 +78,6 @@ def _emit_unit_score(analysis: Analysis, moment: Moment) -> str:
 
 
 # Emit the engine SQL of a release: one statement that bounds contributions and sums exact integers.
-#
-# The statement depends on the plan, the policy and public metadata only, so it is the same on all neighboring databases.
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +133,8 @@ def emit_release(
     Its result has a window for each of the `quantiles`, and histograms for the `clamps`; with `top_k`, only scores. With
     clamps by group, it also has their stages, where the engine can have temporary tables. Raises QueryRejected, with code
     `engine` or `engine_function`, for what the engine of the dialect cannot be asked for.
+
+    The statement depends on the plan, the policy and public metadata only, so it is the same on all neighboring databases.
     """
     target.support.require_supported_release(analysis.release)
     with use_dialect(target), use_sampling_secret(secret), collect_held_queries() as held:
@@ -427,12 +427,6 @@ def _emit_limited_values(analysis: Analysis, measure: Measure, keys: Sequence[st
 
 
 # Emit the marginals of a count by several keys: sums of the statement's groups by some sets of its keys.
-#
-# Claim: the numbers are those of the marginals of the groups of the statement, cell by cell, and the text is the same on all
-# neighboring databases.
-# Why: GROUPING SETS is the union of one GROUP BY for each set. What a statement counts is added up, and no row is read but its own.
-# A sum of counts of rows is at most the number of rows, so it overflows nowhere.
-# Source: ISO/IEC 9075-2, <grouping sets specification>, <grouping operation>.
 
 
 LEFT_OUT = "left_out"
@@ -442,7 +436,14 @@ LEFT_OUT = "left_out"
 def emit_marginals(
     counted: ReleaseStatement, sets: Sequence[Sequence[int]], target: Dialect
 ) -> ReleaseStatement:
-    """Return the statement whose rows are the groups by each set of keys, by their places, with their numbers of rows."""
+    """Return the statement whose rows are the groups by each set of keys, by their places, with their numbers of rows.
+
+    Claim: the numbers are those of the marginals of the groups of the statement, cell by cell, and the text is the same on all
+    neighboring databases.
+    Why: GROUPING SETS is the union of one GROUP BY for each set. What a statement counts is added up, and no row is read but its
+    own. A sum of counts of rows is at most the number of rows, so it overflows nowhere.
+    Source: ISO/IEC 9075-2, <grouping sets specification>, <grouping operation>.
+    """
     (rows,) = (name for name, statistic in counted.moments.items() if statistic == ROWS)
     bits = [f"CAST(GROUPING({key}) AS BIGINT) * {1 << place}" for place, key in enumerate(counted.keys)]
     listed = ", ".join(f"({', '.join(counted.keys[place] for place in part)})" for part in sets)

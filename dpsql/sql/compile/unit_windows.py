@@ -107,10 +107,6 @@ def build_rows_frame(window: WindowCall) -> Frame:
 
 
 # Windows over windows within a unit: a second step reads the columns of a first one.
-#
-# Claim: the rows are the same, with the values of the second step under the names that they had.
-# Why: both steps have all items of the rows, in one form for each value, so that rows that are equal in one are equal in the other.
-# Source: ISO/IEC 9075-2, <window function>, over a derived table.
 
 
 ColumnMapping = Mapping[Column, Column]
@@ -127,6 +123,11 @@ def build_two_steps(
     """Build the rows of `source` with the windows of `second` in place of its own, in a step of that alias over one with the columns `first`.
 
     `show` makes what is shown of a window of `source`, the value of the second step, and the columns of that step.
+
+    Claim: the rows are the same, with the values of the second step under the names that they had.
+    Why: both steps have all items of the rows, in one form for each value, so that rows that are equal in one are equal in the
+    other.
+    Source: ISO/IEC 9075-2, <window function>, over a derived table.
     """
     own, asked = source.columns[: len(source.items)], source.columns[len(source.items) :]
     below = next(iter(first)).source
@@ -157,18 +158,20 @@ def _substitute_columns(window: WindowCall, read: ColumnMapping) -> WindowCall:
 
 
 # Rewrite frames of GROUPS in windows within a unit as ranges of ranks, for engines without GROUPS.
-#
-# Claim: a window has the rows that it has in a frame of GROUPS.
-# Why: rows that are equal in order have one DENSE_RANK, and the groups of a partition have the ranks from 1 on, in their order. So the groups
-# up to n away from a row's own are those whose ranks are up to n away from its own, which is what a frame of RANGE over ranks says.
-# Source: ISO/IEC 9075-2, <window frame clause>.
 
 
 _RANKED_FRAMES, _RANGED = "#ranked", "#ranged"
 
 
 def rewrite_group_frames(source: PerUnitWindows) -> Project | None:
-    """Return the same rows and windows without frames of GROUPS; None if there are none."""
+    """Return the same rows and windows without frames of GROUPS; None if there are none.
+
+    Claim: a window has the rows that it has in a frame of GROUPS.
+    Why: rows that are equal in order have one DENSE_RANK, and the groups of a partition have the ranks from 1 on, in their order.
+    So the groups up to n away from a row's own are those whose ranks are up to n away from its own, which is what a frame of RANGE
+    over ranks says.
+    Source: ISO/IEC 9075-2, <window frame clause>.
+    """
     ranks = dict.fromkeys(_build_rank_window(window) for window in source.windows if _has_group_frame(window))
     if not ranks:
         return None
@@ -200,12 +203,6 @@ def _build_range_window(window: WindowCall, frame: Frame, rank: Column) -> Windo
 
 
 # Rewrite IGNORE NULLS in windows within a unit by counting rows, for engines without it.
-#
-# Claim: the value is the one of the window function with IGNORE NULLS.
-# Why: a frame of n values, up to whose last row there are k values of the partition, has those from k - n + 1 to k. Up to a row there
-# are k values; before it k, or k - 1 if it has one itself, and after it those from k + 1 on. In the order in which rows without a value
-# come last, and all else is as it was, the i-th value is in row i. Both orders are alike but for rows that are equal in all items.
-# Source: ISO/IEC 9075-2, <null treatment>, of <lead or lag function>, <first or last value function> and <nth value function>.
 
 
 _COUNTED, _TAKEN = "#counted", "#taken"
@@ -214,6 +211,13 @@ _WHOLE, _HERE, _SO_FAR = (Frame(FrameKind.ROWS, *ends) for ends in ((None, None)
 
 def rewrite_ignore_nulls(source: PerUnitWindows) -> Project | None:
     """Return the same rows and windows without IGNORE NULLS; None if there is none.
+
+    Claim: the value is the one of the window function with IGNORE NULLS.
+    Why: a frame of n values, up to whose last row there are k values of the partition, has those from k - n + 1 to k. Up to a row
+    there are k values; before it k, or k - 1 if it has one itself, and after it those from k + 1 on. In the order in which rows
+    without a value come last, and all else is as it was, the i-th value is in row i. Both orders are alike but for rows that are
+    equal in all items.
+    Source: ISO/IEC 9075-2, <null treatment>, of <lead or lag function>, <first or last value function> and <nth value function>.
 
     Raises QueryRejected, with code `engine`, for frames from which rows are excluded.
     """

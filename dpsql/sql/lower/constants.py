@@ -164,11 +164,6 @@ READ_FROM_TEXT = frozenset(_READ) | {Type.DATE, Type.TIMESTAMP}
 
 
 # The day and the time of a statement: `current_date` and `now()` are constants in it.
-#
-# Claim: a statement that reads its day or time means the same as the statement with that constant written out.
-# Why: both are read once, before any data; the plan holds the constant, so that its fingerprint, by which stored releases
-# are found, contains that day, and the emitted SQL reads no clock.
-# Source: ISO/IEC 9075-2, <datetime value function>: all of one statement are effectively evaluated at once.
 
 
 _DAYS = ("current_date", "today")
@@ -192,7 +187,13 @@ TIME_NODES: Mapping[type[exp.Expr], str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class StatementTime:
-    """The time of a statement, in UTC without a zone; `used_constants` holds the constants that it reads, by name."""
+    """The time of a statement, in UTC without a zone; `used_constants` holds the constants that it reads, by name.
+
+    Claim: a statement that reads its day or time means the same as the statement with that constant written out.
+    Why: both are read once, before any data; the plan holds the constant, so that its fingerprint, by which stored releases are
+    found, contains that day, and the emitted SQL reads no clock.
+    Source: ISO/IEC 9075-2, <datetime value function>: all of one statement are effectively evaluated at once.
+    """
 
     at: dt.datetime
     used_constants: dict[str, str] = field(default_factory=dict)
@@ -206,11 +207,6 @@ class StatementTime:
 
 
 # Fold expressions of constants to one constant.
-#
-# Claim: the constant is the engine's value of the expression as it would be emitted; no data is read.
-# Why: the expression names no column and no released value, and an engine without data evaluates it. If a conversion or a
-# division fails, which gives NULL on rows, the statement is refused before any charge.
-# Source: the manual of DuckDB, "Expressions": an expression of constants has one value in a statement.
 
 
 _GIVES_NULL = frozenset({"nullif", "case"})
@@ -224,6 +220,11 @@ def is_constant(expr: Expr) -> bool:
 
 def fold_constant(source: QueryText, node: exp.Expr | None, expr: Expr) -> Expr:
     """Fold an expression of constants; return any other expression, or one without a place in the text, unchanged.
+
+    Claim: the constant is the engine's value of the expression as it would be emitted; no data is read.
+    Why: the expression names no column and no released value, and an engine without data evaluates it. If a conversion or a
+    division fails, which gives NULL on rows, the statement is refused before any charge.
+    Source: the manual of DuckDB, "Expressions": an expression of constants has one value in a statement.
 
     Raises QueryRejected where such an expression has no value.
     """

@@ -62,23 +62,6 @@ from dpsql.sql.lower.star_expansion import list_select_items
 from dpsql.sql.lower.unit_checks import suggest_unit_comparison
 
 # Lower correlated scalar subqueries: grouped by their correlation keys, and joined to the outer rows.
-#
-# `x > (SELECT AVG(y) FROM s WHERE s.a = t.a)` means the averages of s by a, joined on a. For public rows they are exact. For
-# private rows they are per-unit groups if a identifies the unit, and a release otherwise.
-
-
-# Join the outer values that a correlated scalar subquery compares other than by equality as a table of its own.
-#
-# `EXISTS (SELECT … FROM s WHERE s.unit = t.unit AND s.day > t.day)` selects the distinct pairs of a unit and a day in t
-# that are joined to a row of s with an equal unit and a later day. The pairs are grouped, and the outer rows are joined to
-# their group by equality of the unit and of a text made from the other values.
-#
-# Claim: the table has at most as many rows of a unit as the outer table, each outer row is joined to at most one group of
-# it, and that group consists of rows of the same unit and of public rows.
-# Why: distinct rows are per unit; the rows are joined on all keys of the groups. Private rows are refused here if no
-# equality compares the ids of units, and the emitted SQL also joins private rows on equal units.
-# Source: Neumann, Kemper 2015, "Unnesting arbitrary queries", section 3.1 (the join with the distinct outer values);
-# McSherry 2009, "Privacy integrated queries", section 3.2 (joins and GroupBy within a unit).
 
 
 Pair = tuple[Expr, Expr]
@@ -87,7 +70,19 @@ Pair = tuple[Expr, Expr]
 
 @dataclass(slots=True)
 class OuterValues:
-    """The pairs of a subquery with its outer scope; other conditions read a table of outer values."""
+    """The pairs of a subquery with its outer scope; other conditions read a table of outer values.
+
+    `EXISTS (SELECT … FROM s WHERE s.unit = t.unit AND s.day > t.day)` selects the distinct pairs of a unit and a day in t that are
+    joined to a row of s with an equal unit and a later day. The pairs are grouped, and the outer rows are joined to their group by
+    equality of the unit and of a text made from the other values.
+
+    Claim: the table has at most as many rows of a unit as the outer table, each outer row is joined to at most one group of it, and
+    that group consists of rows of the same unit and of public rows.
+    Why: distinct rows are per unit; the rows are joined on all keys of the groups. Private rows are refused here if no equality
+    compares the ids of units, and the emitted SQL also joins private rows on equal units.
+    Source: Neumann, Kemper 2015, "Unnesting arbitrary queries", section 3.1 (the join with the distinct outer values); McSherry
+    2009, "Privacy integrated queries", section 3.2 (joins and GroupBy within a unit).
+    """
 
     scope: Scope
     inner: Scope
@@ -219,6 +214,9 @@ def lower_correlated_subquery(
     `release` plans the release of private rows by given keys. `compared` are further pairs of an expression over the outer
     rows and one over the subquery's rows that are equal. Raises QueryRejected for a subquery that must not depend on the
     outer rows in this way.
+
+    `x > (SELECT AVG(y) FROM s WHERE s.a = t.a)` means the averages of s by a, joined on a. For public rows they are exact. For
+    private rows they are per-unit groups if a identifies the unit, and a release otherwise.
     """
     inner = Scope(
         scope.context.enter_subquery(query, scope.context.common_tables, scope.context.enclosing_scope),
@@ -382,15 +380,6 @@ def _substitute_parts(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
 
 
 # Lower EXISTS and IN over a subquery as a truth value of each row, wherever one is allowed.
-#
-# Claim: the truth value is a further column of the rows: it removes no row, repeats no row, and depends on rows of the same
-# unit, on public rows and on released values only.
-# Why: EXISTS is COUNT(*) > 0 of the subquery for the row, and IN is EXISTS of an equal value, or NULL if there is no equal
-# value but a NULL. The subquery's rows are grouped by the columns that are compared with the row, and the groups are joined to
-# the rows by LEFT JOIN: each row has at most one group, and for private rows that is a group of its own unit, since all others
-# are refused here. Nothing is released for it.
-# Source: Neumann, Leis, Kemper 2017, "The Complete Story of Joins (in HyPer)", section 3.2 (mark joins); McSherry 2009,
-# "Privacy integrated queries", section 3.2 (stability of GroupBy and of joins on its key).
 
 
 _ZERO = Literal(0, Type.INTEGER)
@@ -399,7 +388,17 @@ _UNKNOWN = Literal(None, Type.BOOLEAN)
 
 
 def lower_subquery_predicate(scope: Scope, node: exp.Expr) -> Expr:
-    """Return whether the subquery of EXISTS or IN has a row for each row of the scope, or ALL and ANY hold. Raises QueryRejected."""
+    """Return whether the subquery of EXISTS or IN has a row for each row of the scope, or ALL and ANY hold. Raises QueryRejected.
+
+    Claim: the truth value is a further column of the rows: it removes no row, repeats no row, and depends on rows of the same unit,
+    on public rows and on released values only.
+    Why: EXISTS is COUNT(*) > 0 of the subquery for the row, and IN is EXISTS of an equal value, or NULL if there is no equal value
+    but a NULL. The subquery's rows are grouped by the columns that are compared with the row, and the groups are joined to the rows
+    by LEFT JOIN: each row has at most one group, and for private rows that is a group of its own unit, since all others are refused
+    here. Nothing is released for it.
+    Source: Neumann, Leis, Kemper 2017, "The Complete Story of Joins (in HyPer)", section 3.2 (mark joins); McSherry 2009, "Privacy
+    integrated queries", section 3.2 (stability of GroupBy and of joins on its key).
+    """
     if is_quantified(node):
         if node not in scope.predicate_values:
             found = lower_quantified_comparison(

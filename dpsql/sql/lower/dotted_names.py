@@ -16,11 +16,6 @@ from dpsql.policy.problem import suggest_choice
 from dpsql.sql.parse.rejection import QueryText
 
 # Resolve a name in FROM, with or without schema and database, to a declared table and its scan.
-#
-# Claim: a name means the table that DuckDB would take, and no other is read.
-# Why: only declared tables exist, each with its schema; a name without one is of the default schema, `main`. A word that is the
-# name of both a schema and the database is refused, as in DuckDB.
-# Source: DuckDB's documentation, "Name qualification".
 
 
 def resolve_schema(
@@ -69,7 +64,13 @@ def resolve_schema(
 def resolve_table(
     source: QueryText, catalog: AnalystSchema, node: exp.Expr, name: str, schema: str | None
 ) -> AnalystTable:
-    """Return the declared table of a name in a schema, as `resolve_schema` returns it. Raises QueryRejected if it is missing."""
+    """Return the declared table of a name in a schema, as `resolve_schema` returns it. Raises QueryRejected if it is missing.
+
+    Claim: a name means the table that DuckDB would take, and no other is read.
+    Why: only declared tables exist, each with its schema; a name without one is of the default schema, `main`. A word that is the
+    name of both a schema and the database is refused, as in DuckDB.
+    Source: DuckDB's documentation, "Name qualification".
+    """
     found = None if "." in name else catalog.find_table(f"{schema}.{name}" if schema else name)
     if found is not None:
         return found

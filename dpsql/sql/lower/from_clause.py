@@ -34,10 +34,6 @@ from dpsql.sql.lower.scope import NamedSource, Scope, SemiJoinSource
 from dpsql.sql.lower.statement_context import PublicGroupsRequirement
 
 # Lower FULL JOIN to an equivalent set operation.
-#
-# Claim: a FULL JOIN b is a LEFT JOIN b, UNION ALL the rows of b without a match in a.
-# Why: that is its definition. Each row keeps its unit, by the rules of LEFT JOIN, anti-joins and UNION ALL.
-# Source: ISO/IEC 9075-2, <joined table>.
 
 
 _MISSING = Literal(None, Type.NULL)
@@ -54,7 +50,12 @@ class _FullJoinColumn:
 
 
 def lower_full_join(scope: Scope, join: exp.Join, first: str, second: str) -> FromItem:
-    """Return the two sources in scope under these aliases as one. Raises QueryRejected."""
+    """Return the two sources in scope under these aliases as one. Raises QueryRejected.
+
+    Claim: a FULL JOIN b is a LEFT JOIN b, UNION ALL the rows of b without a match in a.
+    Why: that is its definition. Each row keeps its unit, by the rules of LEFT JOIN, anti-joins and UNION ALL.
+    Source: ISO/IEC 9075-2, <joined table>.
+    """
     table, on, using, *_ = scope.source.take_arguments(join, "this", "on", "using", "side", "kind")
     left, right = scope.tables[first].relation, scope.tables[second].relation
     _check_sides(scope, table, left, right)
@@ -163,12 +164,6 @@ def _rename_columns(
 
 
 # FROM public LEFT JOIN private: every public row has a group, also without a matching private row.
-#
-# Claim: if all groups are public, and every aggregate ignores public rows without a private match, the release is that of the
-# INNER JOIN.
-# Why: all public groups are released, also empty ones; an expression that is NULL where the private columns are is neither
-# counted nor summed.
-# Source: ISO/IEC 9075-2, <joined table> and <aggregate function>, by which aggregates of a column ignore NULL.
 
 
 PROPAGATING = frozenset((
@@ -190,6 +185,12 @@ def find_optional_source(scope: Scope) -> str | None:
 
 def to_inner_join(scope: Scope, items: list[FromItem]) -> list[FromItem]:
     """Return the items of a FROM clause with such a source joined to the public rows that it has rows of.
+
+    Claim: if all groups are public, and every aggregate ignores public rows without a private match, the release is that of the
+    INNER JOIN.
+    Why: all public groups are released, also empty ones; an expression that is NULL where the private columns are is neither
+    counted nor summed.
+    Source: ISO/IEC 9075-2, <joined table> and <aggregate function>, by which aggregates of a column ignore NULL.
 
     Raises QueryRejected if it is not the last join, or has conditions other than equalities and conditions on the joined
     table.

@@ -102,11 +102,6 @@ def _refuse_sample(source: QueryText, node: exp.Expr, rule: str, hint: str) -> N
 
 
 # Lower `range`, `generate_series` and UNNEST of constants to public rows.
-#
-# Claim: their rows are public, and the same on neighboring databases.
-# Why: their arguments are constants of the statement; an engine without data computes them during planning, and the emitted SQL
-# holds the values.
-# Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
 
 
 MOST_ROWS = 10_000
@@ -114,7 +109,13 @@ MOST_ROWS = 10_000
 
 
 def lower_table_function(context: StatementContext, node: exp.Expr, alias: str) -> Values:
-    """Return the rows of such a call, with their one column. Raises QueryRejected."""
+    """Return the rows of such a call, with their one column. Raises QueryRejected.
+
+    Claim: their rows are public, and the same on neighboring databases.
+    Why: their arguments are constants of the statement; an engine without data computes them during planning, and the emitted SQL
+    holds the values.
+    Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
+    """
     if type(node) is exp.Unnest:
         (items, _) = context.source.take_arguments(node, "expressions", "alias")
         return lower_unnested_constants(context, node, items, alias)
@@ -317,10 +318,6 @@ def take_alias(context: StatementContext, node: exp.Expr | None, otherwise: str)
 
 
 # Lower UNNEST of a table's list: the table's scan reads a row for each element.
-#
-# Claim: each row of a unit becomes at most `max_elements` rows of that unit.
-# Why: the scan itself repeats its rows, so that each has the unit of its table; the bound of rows is multiplied.
-# Source: McSherry 2009, "Privacy integrated queries", Theorem 5.
 
 
 def add_unnested_elements(scope: Scope, node: exp.Expr, *, outer: bool = False) -> bool:
@@ -330,7 +327,7 @@ def add_unnested_elements(scope: Scope, node: exp.Expr, *, outer: bool = False) 
 
     Claim: each row of a unit becomes at most `max_elements` rows of that unit.
     Why: the scan itself repeats its rows, so that each has the unit of its table; the bound of rows is multiplied.
-    Source: McSherry 2009, Theorem 5.
+    Source: McSherry 2009, "Privacy integrated queries", Theorem 5.
     """
     lateral = type(node) is exp.Lateral
     inner = (

@@ -68,11 +68,6 @@ def is_column(scope: Scope, name: str) -> bool:
 
 
 # Lower ROLLUP, CUBE and GROUPING SETS to one SELECT per grouping set.
-#
-# Claim: a query with grouping sets is the UNION ALL of one release per set, and its loss is the sum of their losses.
-# Why: each set is a SELECT over the same rows, in which the other keys are NULL. Each is analyzed, charged and noised like any
-# other release of the statement.
-# Source: ISO/IEC 9075-2, <grouping sets specification>, which defines them by that union.
 
 
 MAX_KEYS = 60
@@ -84,7 +79,13 @@ Sets = list[tuple[exp.Expr, ...]]
 
 
 def find_grouping_sets(source: QueryText, group: exp.Expr | None) -> Sets | None:
-    """Return the keys of each set that GROUP BY asks for, None where it asks for plain groups."""
+    """Return the keys of each set that GROUP BY asks for, None where it asks for plain groups.
+
+    Claim: a query with grouping sets is the UNION ALL of one release per set, and its loss is the sum of their losses.
+    Why: each set is a SELECT over the same rows, in which the other keys are NULL. Each is analyzed, charged and noised like any
+    other release of the statement.
+    Source: ISO/IEC 9075-2, <grouping sets specification>, which defines them by that union.
+    """
     items = [] if group is None else group.expressions
     if group is None or not any(type(item) in _SETS for item in items):
         return None
@@ -147,15 +148,16 @@ def lower_grouping_call(
 
 
 # Windows over the groups of all grouping sets: the outputs of each set, and windows over these together.
-#
-# Claim: they are as private as the groups of the sets are.
-# Why: the groups are released or public; windows over their union are post-processing.
-# Source: Dwork, Roth 2014, Proposition 2.1.
 
 
 @dataclass(slots=True)
 class GroupingSetParts:
-    """The expressions of one grouping set, as `shapes` over `parts`, which have no windows in them."""
+    """The expressions of one grouping set, as `shapes` over `parts`, which have no windows in them.
+
+    Claim: they are as private as the groups of the sets are.
+    Why: the groups are released or public; windows over their union are post-processing.
+    Source: Dwork, Roth 2014, Proposition 2.1.
+    """
 
     parts: list[Expr] = field(default_factory=list)
     shapes: list[Expr] = field(default_factory=list)

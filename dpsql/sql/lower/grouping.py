@@ -70,9 +70,6 @@ def rewrite_filtered_aggregate(grouping: GroupedRows, node: exp.Filter) -> exp.A
 
 
 # Lower the nodes of a SELECT over groups, on either side of the release boundary.
-#
-# Each kind of grouping defines what an aggregate or a group key is afterwards: a column of the released table, or one of a
-# derived table.
 
 
 _OF_EQUALS = (*ANY_VALUE.nodes, exp.Min, exp.Max)
@@ -85,6 +82,9 @@ class Grouping(ABC):
 
     `group_by` owns the group keys, of which `known_keys` are given. `aliases` are the lowered SELECT items by their
     folded aliases, as far as they are lowered.
+
+    Each kind of grouping defines what an aggregate or a group key is afterwards: a column of the released table, or one of a
+    derived table.
     """
 
     scope: Scope

@@ -34,13 +34,6 @@ from dpsql.sql.lower.scalars import is_unnest
 from dpsql.sql.lower.scope import Scope
 
 # Joins on declared links: private rows that are joined on all columns of a foreign key of the policy.
-#
-# Claim: each joined row depends on rows of one privacy unit, whatever the data are; and it is the row that the same SQL gives
-# in the engine, if the declaration is true.
-# Why: the engine only joins rows of equal units, since the equality of units is added wherever the condition does not imply it.
-# If rows with equal keys have one unit, that equality removes nothing. Bounds on the number of rows use the declaration in the
-# same way as `rows_per_unit`: the emitted SQL drops the rows beyond them.
-# Source: McSherry 2009, "Privacy integrated queries", section 3.2, on joins within a unit.
 
 
 def is_link_key_pair(ours: Expr, theirs: Expr) -> bool:
@@ -53,7 +46,15 @@ def is_link_key_pair(ours: Expr, theirs: Expr) -> bool:
 
 
 def covers_declared_link(on: Iterable[tuple[Expr, Expr]]) -> bool:
-    """Return whether pairs of equal columns cover a declared key, with one source on each side."""
+    """Return whether pairs of equal columns cover a declared key, with one source on each side.
+
+    Claim: each joined row depends on rows of one privacy unit, whatever the data are; and it is the row that the same SQL gives in
+    the engine, if the declaration is true.
+    Why: the engine only joins rows of equal units, since the equality of units is added wherever the condition does not imply it.
+    If rows with equal keys have one unit, that equality removes nothing. Bounds on the number of rows use the declaration in the
+    same way as `rows_per_unit`: the emitted SQL drops the rows beyond them.
+    Source: McSherry 2009, "Privacy integrated queries", section 3.2, on joins within a unit.
+    """
     met: dict[tuple[str, str, str, tuple[str, ...]], set[str]] = {}
     for ours, theirs in on:
         if isinstance(ours, Column) and isinstance(theirs, Column) and ours.type is theirs.type:

@@ -10,9 +10,6 @@ from dpsql.policy import normalize_name
 from dpsql.policy.request.parameters import Parameter
 from dpsql.sql.parse.rejection import QueryText
 
-# Tell kinds of nodes apart: comparisons with the rows of a subquery, functions that return rows, aggregates of groups.
-
-
 COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 COUNTED = frozenset({"range", "generate_series"})
 """Functions in FROM that make a series of rows."""

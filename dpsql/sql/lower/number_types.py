@@ -27,13 +27,6 @@ from dpsql.policy.request.parameters import Parameter
 from dpsql.sql.parse.rejection import QueryText
 
 # Round DECIMAL values as the engine does: exactly, where they are read as DOUBLE.
-#
-# A DECIMAL with s digits after the point is m / 10^s for a whole number m, and is read as the nearest DOUBLE; sums and
-# products of such values differ from m / 10^s by a few units in the last place.
-#
-# Claim: the result is the DOUBLE nearest to the engine's value, if m is below 2^50.
-# Why: x · 10^s is then within a half of m, so that ROUND gives m. Division is rounded correctly, and m / 10^k is at least
-# 1/m of itself away from a half or a whole number, unless it is one: so exactly the halves are recognized as halves.
 
 
 _COMPARES = frozenset({"eq", "ne", "in", "is_distinct", "is_not_distinct", "lt", "le", "gt", "ge"})
@@ -47,7 +40,15 @@ _TO_DIGITS = {"round_digits": "round", "trunc_digits": "trunc", "round_even": "r
 
 
 def round_decimal_call(built: Call) -> Call:
-    """Return an equal call in which ROUND, TRUNC, FLOOR, CEIL and % of a DECIMAL are exact."""
+    """Return an equal call in which ROUND, TRUNC, FLOOR, CEIL and % of a DECIMAL are exact.
+
+    A DECIMAL with s digits after the point is m / 10^s for a whole number m, and is read as the nearest DOUBLE; sums and products
+    of such values differ from m / 10^s by a few units in the last place.
+
+    Claim: the result is the DOUBLE nearest to the engine's value, if m is below 2^50.
+    Why: x · 10^s is then within a half of m, so that ROUND gives m. Division is rounded correctly, and m / 10^k is at least 1/m of
+    itself away from a half or a whole number, unless it is one: so exactly the halves are recognized as halves.
+    """
     name, value = built.function.name, built.arguments[0] if built.arguments else None
     if name == "remainder":
         return _build_remainder(built)
@@ -165,12 +166,6 @@ def _build_call(name: str, *arguments: Expr) -> Call:
 
 
 # Round FLOAT values, of 32 bits, as the engine does, where they are read as DOUBLE.
-#
-# Claim: comparisons, texts and results of FLOAT columns and constants are those of the engine, up to the largest FLOAT;
-# beyond it a result is NULL.
-# Why: every FLOAT is a DOUBLE. An operation on two FLOATs in DOUBLE, rounded to the nearest FLOAT, gives the result of the
-# same operation in FLOAT, as 53 >= 2 * 24 + 2 digits. A constant in an operation with a FLOAT is a FLOAT.
-# Source: Figueroa 1995, "When is double rounding innocuous?", for +, -, * and /.
 
 
 _FLOAT_COMPARISONS = frozenset(
@@ -182,7 +177,14 @@ _EXACT_WHOLE = 2**24
 
 
 def round_float_call(built: Call) -> Call:
-    """Return a call whose arguments and result are rounded to FLOAT where the engine has FLOAT."""
+    """Return a call whose arguments and result are rounded to FLOAT where the engine has FLOAT.
+
+    Claim: comparisons, texts and results of FLOAT columns and constants are those of the engine, up to the largest FLOAT; beyond it
+    a result is NULL.
+    Why: every FLOAT is a DOUBLE. An operation on two FLOATs in DOUBLE, rounded to the nearest FLOAT, gives the result of the same
+    operation in FLOAT, as 53 >= 2 * 24 + 2 digits. A constant in an operation with a FLOAT is a FLOAT.
+    Source: Figueroa 1995, "When is double rounding innocuous?", for +, -, * and /.
+    """
     name = built.function.name
     if name not in _FLOAT_COMPARISONS | _COMPUTES:
         return built

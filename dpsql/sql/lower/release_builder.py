@@ -84,15 +84,6 @@ from dpsql.sql.lower.unknown_syntax import suggest_statistic
 from dpsql.sql.parse.own_calls import find_interval_end
 
 # Values that the keys of a released group determine: the keys, and columns of public rows that keys identify.
-#
-# Claim: `KeyDependentColumns.find_value` returns an expression over released keys and public rows. In a group with rows, it has
-# the value of the given expression in each of them. It is free, and does not depend on whether the group has rows.
-# Why: all rows of a group have its keys. An inner join is on equal values, so a column that equals a determined one is
-# determined. If determined columns are a unique key of a public source, all rows of the group are joined to one row of it, or
-# to none. That row is found again by equality with these columns, which NULL never satisfies, so that without such a row each
-# column is NULL, as in a LEFT JOIN. Where rows of the source have NULL in such a column, nothing is determined, unless the rows
-# are joined on the column.
-# Source: ISO/IEC 9075-2, section 4.19 (functional dependencies); Dwork, Roth 2014, Proposition 2.1 (post-processing).
 
 
 QualifiedName = tuple[str, str]
@@ -137,6 +128,15 @@ class KeyDependentColumns:
 
     `columns` are the columns that the keys determine directly, `rows` the rows of public sources by the sources' names.
     `lookups` are the lookups of all levels of derived tables, each after the lookups that it depends on.
+
+    Claim: `KeyDependentColumns.find_value` returns an expression over released keys and public rows. In a group with rows, it has
+    the value of the given expression in each of them. It is free, and does not depend on whether the group has rows.
+    Why: all rows of a group have its keys. An inner join is on equal values, so a column that equals a determined one is
+    determined. If determined columns are a unique key of a public source, all rows of the group are joined to one row of it, or to
+    none. That row is found again by equality with these columns, which NULL never satisfies, so that without such a row each column
+    is NULL, as in a LEFT JOIN. Where rows of the source have NULL in such a column, nothing is determined, unless the rows are
+    joined on the column.
+    Source: ISO/IEC 9075-2, section 4.19 (functional dependencies); Dwork, Roth 2014, Proposition 2.1 (post-processing).
     """
 
     context: StatementContext

@@ -43,17 +43,18 @@ from dpsql.sql.lower.unit_checks import suggest_unit_comparison
 from dpsql.sql.parse.rejection import QueryText
 
 # Drop the clauses of a subquery of EXISTS or IN that do not change its values.
-#
-# `EXISTS (SELECT … ORDER BY day LIMIT 1)` is EXISTS of the rows themselves, so that private rows need no order.
-#
-# Claim: EXISTS and IN have the same value without these clauses.
-# Why: both ask whether there is a row. ORDER BY without LIMIT removes no row, DISTINCT keeps one of equal rows, and LIMIT n
-# with n ≥ 1 keeps a row if there is one, which decides EXISTS.
-# Source: ISO/IEC 9075-2, <exists predicate> and <in predicate>.
 
 
 def remove_irrelevant_clauses(source: QueryText, query: exp.Expr, *, exists: bool) -> exp.Expr:
-    """Return the subquery without DISTINCT and ORDER BY, and for EXISTS without LIMIT, where that changes nothing."""
+    """Return the subquery without DISTINCT and ORDER BY, and for EXISTS without LIMIT, where that changes nothing.
+
+    `EXISTS (SELECT … ORDER BY day LIMIT 1)` is EXISTS of the rows themselves, so that private rows need no order.
+
+    Claim: EXISTS and IN have the same value without these clauses.
+    Why: both ask whether there is a row. ORDER BY without LIMIT removes no row, DISTINCT keeps one of equal rows, and LIMIT n with
+    n ≥ 1 keeps a row if there is one, which decides EXISTS.
+    Source: ISO/IEC 9075-2, <exists predicate> and <in predicate>.
+    """
     if type(query) is not exp.Select:
         return query
     distinct, limit, offset = (query.args.get(name) for name in ("distinct", "limit", "offset"))

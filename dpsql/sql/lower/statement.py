@@ -84,13 +84,6 @@ from dpsql.sql.parse.rejection import CLAUSE_HINTS
 from dpsql.sql.parse.rejection import QueryText as Text
 
 # Statements without rows: LIMIT 0, and rows under a condition of constants that is never true.
-#
-# Tools send them to learn the names and types of columns: `SELECT * FROM visits WHERE 1=0`.
-#
-# Claim: the plan reads no table; its columns have the names and types of the statement's columns.
-# Why: it consists of constants only. Names and types follow from the text, the policy and the schema. The statement was lowered
-# as a whole, so that whatever is not allowed in it is refused.
-# Source: ISO/IEC 9075-2, <fetch first clause> and <where clause>: no row fulfils them, whatever the rows are.
 
 
 def find_empty_query(scope: Scope, node: exp.Select, relation: Relation) -> OuterQuery | None:
@@ -108,7 +101,15 @@ def find_empty_query(scope: Scope, node: exp.Select, relation: Relation) -> Oute
 def build_empty_query(
     context: StatementContext, node: exp.Expr, outputs: Sequence[Output]
 ) -> OuterQuery | None:
-    """Build no row of these outputs; None where one is a list, whose type only its values have."""
+    """Build no row of these outputs; None where one is a list, whose type only its values have.
+
+    Tools send them to learn the names and types of columns: `SELECT * FROM visits WHERE 1=0`.
+
+    Claim: the plan reads no table; its columns have the names and types of the statement's columns.
+    Why: it consists of constants only. Names and types follow from the text, the policy and the schema. The statement was lowered
+    as a whole, so that whatever is not allowed in it is refused.
+    Source: ISO/IEC 9075-2, <fetch first clause> and <where clause>: no row fulfils them, whatever the rows are.
+    """
     if any(output.expr.type is Type.LIST for output in outputs):
         return None
     alias = context.allocate_alias(node)

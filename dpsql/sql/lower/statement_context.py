@@ -23,8 +23,6 @@ from dpsql.sql.lower.constants import StatementTime
 from dpsql.sql.parse.rejection import QueryText
 
 # Requirements on the groups of a release before it is planned: that they are public, and their values.
-#
-# Lowering states what a release must fulfill; the engine decides it once the release is analyzed.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +30,8 @@ class PublicGroupsRequirement:
     """A release that must release all its groups: all of them are public, and none is hidden for being rare.
 
     `refuse` raises the refusal of any other release, at its place in the text.
+
+    Lowering states what a release must fulfill; the engine decides it once the release is analyzed.
     """
 
     release: Release

@@ -45,11 +45,6 @@ from dpsql.sql.lower.statement_context import StatementContext
 from dpsql.sql.parse.rejection import QueryText
 
 # Lower window functions over private rows: each window holds rows of one privacy unit.
-#
-# Claim: each row with its window values depends only on rows of its own unit, and each unit keeps its number of rows.
-# Why: PARTITION BY identifies the unit, and the emitted SQL also partitions by the unit. Rows that are equal in ORDER BY
-# are ordered by their own values, never by the place where they are stored.
-# Source: McSherry 2009, "Privacy integrated queries", section 3.2, on grouping within a partition.
 
 
 _NUMBERED = frozenset({"row_number", "rank", "dense_rank"})
@@ -131,7 +126,13 @@ def check_window(source: QueryText, node: exp.Expr, window: WindowCall) -> None:
 def build_unit_windows(
     context: StatementContext, node: exp.Expr, relation: Relation, exprs: Iterable[Expr]
 ) -> tuple[PerUnitWindows, list[Expr]]:
-    """Build the rows with all windows of some expressions over them, and these over its columns."""
+    """Build the rows with all windows of some expressions over them, and these over its columns.
+
+    Claim: each row with its window values depends only on rows of its own unit, and each unit keeps its number of rows.
+    Why: PARTITION BY identifies the unit, and the emitted SQL also partitions by the unit. Rows that are equal in ORDER BY are
+    ordered by their own values, never by the place where they are stored.
+    Source: McSherry 2009, "Privacy integrated queries", section 3.2, on grouping within a partition.
+    """
     given = list(exprs)
     parts = [part for expr in given for part in walk(expr)]
     windows = list(dict.fromkeys(part for part in parts if isinstance(part, WindowCall)))

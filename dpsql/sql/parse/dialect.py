@@ -188,11 +188,6 @@ CALLS: Mapping[type[exp.Expr], str] = {
 
 
 # The parser's dialect: DuckDB's, except that functions stay as they are written.
-#
-# The parser would turn a call into a node of its own that many dialects share, with arguments reordered,
-# renamed, added or dropped. Here it reads a name and a list of arguments, whose meaning is in the registry of
-# functions alone. Aggregates keep their nodes, and so does what has a syntax of its own, such as
-# EXTRACT(year FROM day).
 
 
 DIALECT = DuckDB()
@@ -251,7 +246,12 @@ def _make_quantifier_builder(name: str, node: type[exp.Expression]) -> Callable[
 
 
 class Parser(DuckDBParser):
-    """DuckDB's parser, which knows aggregates and calls with a syntax of their own, and no other function."""
+    """DuckDB's parser, which knows aggregates and calls with a syntax of their own, and no other function.
+
+    The parser would turn a call into a node of its own that many dialects share, with arguments reordered, renamed, added or
+    dropped. Here it reads a name and a list of arguments, whose meaning is in the registry of functions alone. Aggregates keep
+    their nodes, and so does what has a syntax of its own, such as EXTRACT(year FROM day).
+    """
 
     FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {
         **{name: build for name, build in DuckDBParser.FUNCTIONS.items() if name in _AGGREGATES},

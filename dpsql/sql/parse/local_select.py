@@ -28,9 +28,6 @@ def collect_table_names(statement: Statement) -> frozenset[str]:
 
 
 # SELECTs over a randomized table: their keys, counts, sums and means, as SQL over one row for each cell.
-#
-# A count, sum or mean is a linear statistic of the rows, or a ratio of two, so that it can be estimated from randomized rows
-# once its value in each cell is known. Conditions, keys and arguments may be any expressions over one row.
 
 
 CELL = "#cell"
@@ -74,6 +71,9 @@ def parse_local_select(
     statement: Statement, columns: Collection[str], rounded: Collection[str] = ()
 ) -> LocalSelect:
     """Parse a SELECT over one randomized table with these columns; `rounded` ones only allow totals and means.
+
+    A count, sum or mean is a linear statistic of the rows, or a ratio of two, so that it can be estimated from randomized rows once
+    its value in each cell is known. Conditions, keys and arguments may be any expressions over one row.
 
     Raises QueryRejected (`local_query`, `clause`) for a SELECT with other outputs than keys, COUNT, SUM and AVG.
     """

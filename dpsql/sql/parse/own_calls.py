@@ -26,9 +26,7 @@ def has_interval_calls(query: exp.Expr) -> bool:
     return any(find_interval_end(node) is not None for node in query.walk())
 
 
-# Read BEST_EXPERT(loss1, …) OVER (ORDER BY t) as the columns that determine the choice: the losses and the round.
-#
-# The choice of the expert is drawn when these columns are released, outside of any engine; see `dpsql.engine.expert_choices`.
+# BEST_EXPERT(loss1, …) OVER (ORDER BY t).
 
 
 NAME = "BEST_EXPERT"
@@ -42,7 +40,10 @@ _HINT = (
 
 
 def expand_best_expert(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
-    """Expand BEST_EXPERT of the outermost SELECT into its columns. Raises QueryRejected (`best_expert`) if it is elsewhere."""
+    """Expand BEST_EXPERT of the outermost SELECT into its columns. Raises QueryRejected (`best_expert`) if it is elsewhere.
+
+    The choice of the expert is drawn when these columns are released, outside of any engine; see `dpsql.engine.expert_choices`.
+    """
     if tree is None:
         return tree
     calls = [node for node in tree.find_all(exp.Anonymous) if node.name.upper() == NAME]

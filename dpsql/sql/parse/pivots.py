@@ -88,7 +88,7 @@ def _rewrite_pivot(source: QueryText, pivot: exp.Pivot, base: exp.Expr) -> exp.Q
     return _build_pivot_query(source, pivot, base)
 
 
-# ---------------------------------------------------------------------------------------------- PIVOT
+# PIVOT.
 
 
 def _build_pivot_query(source: QueryText, pivot: exp.Pivot, base: exp.Expr) -> exp.Select:
@@ -224,7 +224,7 @@ def _format_constant(constant: exp.Expr) -> str:
     return "NULL" if type(constant) is exp.Null else str(constant.this)
 
 
-# -------------------------------------------------------------------------------------------- UNPIVOT
+# UNPIVOT.
 
 
 def _build_unpivot_query(source: QueryText, pivot: exp.Pivot, base: exp.Expr) -> exp.Query:

@@ -12,12 +12,6 @@ from dpsql.sql.parse.rejection import QueryText
 from dpsql.sql.parse.translate_nodes import Translator
 
 # The names that PostgreSQL gives to unnamed columns of a query, which programs rely on.
-#
-# Claim: a name that is added changes no other part of the query.
-# Why: wherever a name could also be a column of FROM, the column takes precedence (`Scope`, `Grouping`), and a lone name in
-# ORDER BY means an output in PostgreSQL, too. In a derived table no name is added that another column has, since it could be
-# read there.
-# Source: PostgreSQL 17, src/backend/parser/parse_target.c, FigureColname.
 
 
 _NAMELESS = "?column?"
@@ -39,7 +33,14 @@ _WITHIN = (exp.Paren, exp.Window, exp.Filter, exp.WithinGroup)
 
 
 def name_outputs(source: QueryText, tree: exp.Expr) -> None:
-    """Give the items of SELECT lists that have no name the ones that PostgreSQL gives them, in place."""
+    """Give the items of SELECT lists that have no name the ones that PostgreSQL gives them, in place.
+
+    Claim: a name that is added changes no other part of the query.
+    Why: wherever a name could also be a column of FROM, the column takes precedence (`Scope`, `Grouping`), and a lone name in ORDER
+    BY means an output in PostgreSQL, too. In a derived table no name is added that another column has, since it could be read
+    there.
+    Source: PostgreSQL 17, src/backend/parser/parse_target.c, FigureColname.
+    """
     for select in list(tree.find_all(exp.Select)):
         is_shown = _is_shown(select)
         if is_shown is not None:
@@ -110,12 +111,12 @@ def _infer_output_name(source: QueryText, node: exp.Expr) -> tuple[str, bool]:
 
 
 # Translate a tree of another dialect to text in DuckDB's SQL, which is then processed like every query.
-#
-# The translation is not trusted: its text is parsed, lowered and refused like a user's.
 
 
 def translate_tree(source: QueryText, tree: exp.Expr, dialect: str) -> str | None:
     """Return the text that a tree of another dialect means; None where it has none.
+
+    The translation is not trusted: its text is parsed, lowered and refused like a user's.
 
     Raises QueryRejected, with the place in the user's text, for syntax that is not known to mean the same in DuckDB.
     """

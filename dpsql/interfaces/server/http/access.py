@@ -35,13 +35,6 @@ if TYPE_CHECKING:
 
 
 # Sessions of the web page: a browser exchanges the password for one, so that it need not keep the password.
-#
-# Claim: a session ends when its user is removed, when the user's password or subject changes, eight hours after it began, half
-# an hour after its last request, when its user ends it, and with the server. The server's memory contains no session's secret.
-# Why: each request is compared with the verifier and the subject that the user had when the session began; the secret is 256
-# random bits, of which the server keeps only the SHA-256 digest. It is sent in the Authorization header, never as a cookie, so
-# that a browser does not send it for a page of another site (CSRF).
-# Source: NIST SP 800-63B, section 7.1 (session secrets) and 4.2.3 (reauthentication); RFC 6750.
 
 
 LoginProof = tuple[Verifier, str | None]
@@ -64,7 +57,15 @@ class _WebSession:
 
 
 class WebSessions:
-    """The open sessions, by the digests of their secrets; they belong to one event loop."""
+    """The open sessions, by the digests of their secrets; they belong to one event loop.
+
+    Claim: a session ends when its user is removed, when the user's password or subject changes, eight hours after it began, half an
+    hour after its last request, when its user ends it, and with the server. The server's memory contains no session's secret.
+    Why: each request is compared with the verifier and the subject that the user had when the session began; the secret is 256
+    random bits, of which the server keeps only the SHA-256 digest. It is sent in the Authorization header, never as a cookie, so
+    that a browser does not send it for a page of another site (CSRF).
+    Source: NIST SP 800-63B, section 7.1 (session secrets) and 4.2.3 (reauthentication); RFC 6750.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -32,17 +32,18 @@ if TYPE_CHECKING:
 
 
 # Metrics for the owner's monitoring: requests, statements and connections, in Prometheus' text format.
-#
-# They contain no values of the data, no query texts and no user names.
-#
-# Source: Prometheus, "Exposition formats", text format 0.0.4.
 
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """Counters of requests by route and status, and of their running times."""
+    """Counters of requests by route and status, and of their running times.
+
+    They contain no values of the data, no query texts and no user names.
+
+    Source: Prometheus, "Exposition formats", text format 0.0.4.
+    """
 
     def __init__(self) -> None:
         self._requests = Counter[tuple[str, int]]()
@@ -98,9 +99,6 @@ def build_gauges(
 
 
 # Keep the latest answers of each user, to compute intervals at other confidences at no charge.
-#
-# Answers are kept in memory, for the user who received them. After an answer is dropped, the same query can be run again at no
-# charge.
 
 
 MOST_ANSWERS = 16
@@ -119,7 +117,11 @@ class _CachedAnswer:
 
 
 class AnswerCache:
-    """A cache of answers by user and id; an id is 128 random bits."""
+    """A cache of answers by user and id; an id is 128 random bits.
+
+    Answers are kept in memory, for the user who received them. After an answer is dropped, the same query can be run again at no
+    charge.
+    """
 
     def __init__(self) -> None:
         self._entries = dict[str, OrderedDict[str, _CachedAnswer]]()

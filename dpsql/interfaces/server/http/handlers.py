@@ -201,9 +201,6 @@ def _serialize_answer(
         raise
 
 
-# Answer requests that run no query: sessions, budgets, the ledger, the schema, users, statements, the policy.
-
-
 # Logins, and sessions of the web page.
 
 

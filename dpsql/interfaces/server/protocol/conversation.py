@@ -136,9 +136,6 @@ class LoginExchange:
 
 
 # One connection as a state machine: bytes in, tasks and bytes out; no sockets, threads or clocks.
-#
-# `receive_bytes` takes bytes. `step` handles messages until one needs work by the server, which it returns as a task;
-# `complete_task` takes the task's result, and `step` continues. `take_output` returns the bytes to send.
 
 
 MOST_AT_ONCE = 100
@@ -151,6 +148,9 @@ class Conversation:
     """A client's connection: the order of its messages, up to the login and after it.
 
     `tls` says whether TLS is offered, `requires_tls` whether it is required.
+
+    `receive_bytes` takes bytes. `step` handles messages until one needs work by the server, which it returns as a task;
+    `complete_task` takes the task's result, and `step` continues. `take_output` returns the bytes to send.
     """
 
     def __init__(self, *, tls: bool = False, requires_tls: bool = False) -> None:

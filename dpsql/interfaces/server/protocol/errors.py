@@ -58,8 +58,6 @@ class StatementError(Exception):
 
 
 # Errors of dpsql as PostgreSQL's clients know them: SQLSTATE, position, hint and detail.
-#
-# An error's text depends only on the query, the policy and public metadata (see `dpsql.errors`), and so does a failure's.
 
 
 _BY_CODE = {
@@ -104,6 +102,8 @@ def to_failure(error: Error, engine_text: str, places: Sequence[int] = ()) -> Fa
     """Return the failure that reports an error of a statement.
 
     `engine_text` is the text that the engine got; `places` are the positions in it of letters that the client did not write.
+
+    An error's text depends only on the query, the policy and public metadata (see `dpsql.errors`), and so does a failure's.
     """
     state = _BY_CODE.get(error.code) or next(
         (state for kind, state in _BY_CLASS if isinstance(error, kind)), "XX000"

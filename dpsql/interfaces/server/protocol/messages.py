@@ -11,8 +11,6 @@ from dpsql.interfaces.server.protocol.errors import Failure, ProtocolError
 from dpsql.interfaces.server.protocol.values import Column, encode_value
 
 # The client's messages: bytes to frozen values, within limits of size.
-#
-# A malformed message raises ProtocolError, whatever its bytes are; nothing else is raised.
 
 
 MOST_AT_STARTUP = 10_000
@@ -138,7 +136,10 @@ Message = (
 
 
 class MessageBuffer:
-    """The received bytes that are not parsed yet."""
+    """The received bytes that are not parsed yet.
+
+    A malformed message raises ProtocolError, whatever its bytes are; nothing else is raised.
+    """
 
     def __init__(self) -> None:
         self._bytes = bytearray()

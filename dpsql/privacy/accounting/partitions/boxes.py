@@ -3,7 +3,7 @@
 Claim: what all releases together spend on one privacy unit is at most the largest spend over the places of
 the space, under every accountant here, however the analyst's boxes depend on earlier answers.
 Why: a unit lies at one place, and a release that is charged to a box reads no unit outside of it (the engine
-sees to both, `sql.rows`), so on neighbors that differ in this unit its answer has the same law. Charge such
+sees to both, `sql.compile.scan_conditions`), so on neighbors that differ in this unit its answer has the same law. Charge such
 a release nothing: the rest is a sequence of releases that is chosen adaptively, of which each is admitted
 only if the sum of all before it and itself is within the limit, at this place as at every other. That is the
 filter of the accountant itself, for which boxes are one more choice of the analyst's.

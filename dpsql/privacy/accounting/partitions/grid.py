@@ -192,20 +192,6 @@ def _to_high_float(end: End) -> float:
 
 
 # The spend of each partition in a bounded number of grid cells, whatever was charged before.
-#
-# Each dimension is a line that is divided into classes of places; a cell is one class of each. A charge to a box divides
-# the classes at the ends of its sides. Where that makes too many cells, two classes of a dimension become one, in which
-# each place counts as having spent the most of both.
-#
-# Claim: no place is ever counted as having spent less than was charged to boxes around it.
-# Why: what a place is counted for only grows when classes become one.
-# Claim: making the grid coarser raises no place above the one that is counted for the most, so the account's total stays.
-# Why: a place is raised to what another is counted for.
-# Claim: who makes the grid coarser by charges to many boxes raises no place by more than those charges together, as long
-# as what others have charged would fit by itself.
-# Why: two classes that are apart for these charges alone differ by no more than these, and the two that differ by the
-# least become one.
-# Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (parallel composition), of which upper bounds are taken.
 
 
 MOST_CELLS = 64
@@ -240,6 +226,20 @@ class Grid:
 
     `deltas` is empty where all of them are zero. `levels` are the losses in steps of a sixteenth of the largest while
     classes are joined, and empty else.
+
+    Each dimension is a line that is divided into classes of places; a cell is one class of each. A charge to a box divides the
+    classes at the ends of its sides. Where that makes too many cells, two classes of a dimension become one, in which each place
+    counts as having spent the most of both.
+
+    Claim: no place is ever counted as having spent less than was charged to boxes around it.
+    Why: what a place is counted for only grows when classes become one.
+    Claim: making the grid coarser raises no place above the one that is counted for the most, so the account's total stays.
+    Why: a place is raised to what another is counted for.
+    Claim: who makes the grid coarser by charges to many boxes raises no place by more than those charges together, as long as what
+    others have charged would fit by itself.
+    Why: two classes that are apart for these charges alone differ by no more than these, and the two that differ by the least
+    become one.
+    Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (parallel composition), of which upper bounds are taken.
     """
 
     axes: tuple[Axis, ...] = ()

@@ -18,11 +18,6 @@ from dpsql.sql.lower.scope import Scope
 from dpsql.sql.parse.rejection import QueryText
 
 # The definition of an aggregate of SQL, and the interface of the SELECT around it.
-#
-# The statistics that are measured, and what the engine computes over one unit's rows, are entries of the registries in
-# `dpsql.plan.aggregates`, which the planner and the compiler read. An aggregate of SQL names the entries that it is computed
-# from. An aggregate that is a formula over existing statistics needs no entry there; an aggregate that needs a new statistic
-# needs one.
 
 
 class GroupedRows(Protocol):
@@ -118,6 +113,11 @@ class AggregateCall:
 
     `accepted` and `refused` are examples over visits(patient_id, plan, age, cost, note), whose unit is patient_id; each
     refused example has its code.
+
+    The statistics that are measured, and what the engine computes over one unit's rows, are entries of the registries in
+    `dpsql.plan.aggregates`, which the planner and the compiler read. An aggregate of SQL names the entries that it is computed
+    from. An aggregate that is a formula over existing statistics needs no entry there; an aggregate that needs a new statistic
+    needs one.
     """
 
     forms: tuple[CallForm, ...]

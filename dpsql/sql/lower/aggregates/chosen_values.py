@@ -84,15 +84,16 @@ def _reads_statistic(expr: Expr, name: str) -> bool:
 
 
 # ANY_VALUE(x): the value that all rows of a group share, if the group keys determine it.
-#
-# In other groups it would be the value of some row, which is not released.
 
 
 _INSTEAD = "add x to GROUP BY; or count each value: SELECT x, COUNT(*) … GROUP BY x"
 
 
 def lower_any_value(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
-    """Return the value of a determined expression. Raises QueryRejected with code "exact_only" for any other."""
+    """Return the value of a determined expression. Raises QueryRejected with code "exact_only" for any other.
+
+    In other groups it would be the value of some row, which is not released.
+    """
     (argument,) = over.source.take_arguments(node, "this")
     value = None if argument is None else over.find_determined_value(argument)
     if value is None:
@@ -135,12 +136,6 @@ ANY_VALUE = AggregateCall(
 
 
 # MODE(x) of all units: the most frequent value is selected, and its frequency is not released.
-#
-# Claim: it is the plan of (SELECT x FROM … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1) without NULLs. It is as private as that
-# query, and is charged as one release of the statement.
-# Why: this module builds the release of that query, with its one best group, which later stages analyze, charge and verify like
-# any other. Its value takes the place of a scalar subquery's value in the statement.
-# Source: McKenna, Sheldon 2020, "Permute-and-flip"; Dwork, Roth 2014, Theorem 3.10 (exponential mechanism).
 
 
 _ROWS = "let the policy list the values; or write SELECT x FROM … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1"
@@ -150,6 +145,12 @@ def lower_mode(over: ReleasedGroups, node: exp.AggFunc) -> Scalar:
     """Return the value of a MODE over the rows of a SELECT.
 
     Its values must be public. Raises QueryRejected with code "mode" next to group keys, and for an argument with a subquery.
+
+    Claim: it is the plan of (SELECT x FROM … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1) without NULLs. It is as private as that
+    query, and is charged as one release of the statement.
+    Why: this module builds the release of that query, with its one best group, which later stages analyze, charge and verify like
+    any other. Its value takes the place of a scalar subquery's value in the statement.
+    Source: McKenna, Sheldon 2020, "Permute-and-flip"; Dwork, Roth 2014, Theorem 3.10 (exponential mechanism).
     """
     (argument,) = over.source.take_arguments(node, "this")
     if argument is None or type(argument) is exp.Distinct or argument.find(exp.Query):
@@ -210,9 +211,6 @@ MODE = AggregateCall(
 
 
 # ARG_MAX(x, y) and ARG_MIN(x, y): the x of the row that is best by y, of exact groups.
-#
-# Across units they would show one row's value. Over groups, if a statement asks for nothing else about them, they select the
-# best group.
 
 
 BEST = frozenset({"arg_max", "arg_min", "max"})
@@ -239,6 +237,9 @@ def find_best_group(outer: OuterQuery) -> BestGroup | None:
     The statement reads nothing else of the release, so nothing else has to agree with it, and the other aggregates of the
     release are not measured.
     Source: Dwork, Roth 2014, Theorem 3.10 (exponential mechanism).
+
+    Across units they would show one row's value. Over groups, if a statement asks for nothing else about them, they select the best
+    group.
     """
     groups = outer.source
     if (

@@ -26,18 +26,19 @@ from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.parse.rejection import QueryText
 
 # Rows of values as texts, so that distinct rows can be counted.
-#
-# Claim: two rows have the same text if and only if all their values are the same, where NULL is the same as NULL.
-# Why: each value is preceded by its number of characters, and NULL is a sign that is not a number, so that a text can be read
-# back in one way only. Each number, date and truth value has one spelling; 0.0 and -0.0 have the same.
-# Source: ISO/IEC 9075-2, <distinct predicate>.
 
 
 _COLON, _NULL = Literal(":", Type.VARCHAR), Literal("-", Type.VARCHAR)
 
 
 def build_row_text(scalars: Scalars, node: exp.Expr, values: Sequence[Expr]) -> Expr:
-    """Build the text of a row of values; of one value that is a text, as of several."""
+    """Build the text of a row of values; of one value that is a text, as of several.
+
+    Claim: two rows have the same text if and only if all their values are the same, where NULL is the same as NULL.
+    Why: each value is preceded by its number of characters, and NULL is a sign that is not a number, so that a text can be read
+    back in one way only. Each number, date and truth value has one spelling; 0.0 and -0.0 have the same.
+    Source: ISO/IEC 9075-2, <distinct predicate>.
+    """
     parts = [_build_value_text(scalars, node, value) for value in values]
     return reduce(lambda left, right: scalars.build_call(node, "||", left, right), parts)
 

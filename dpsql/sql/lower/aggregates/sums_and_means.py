@@ -63,10 +63,6 @@ SUM = AggregateCall(
 
 
 # AVG(x): the mean of a number; of days and moments, arithmetic over a released mean.
-#
-# Claim: the mean of dates and timestamps is as private as the mean that it is computed from.
-# Why: the released value is the mean distance from the first possible timestamp; the rest is post-processing.
-# Source: Dwork, Roth 2014, Proposition 2.1.
 
 
 _AVG_SIGNATURE = "AVG(x)"
@@ -103,7 +99,12 @@ def _lower_mean_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
 
 
 def _lower_mean_moment(over: ReleasedGroups, node: exp.AggFunc, argument: Expr) -> Expr:
-    """Return the mean of a DATE or TIMESTAMP as TIMESTAMP, to the microsecond; NULL where no row is estimated to be."""
+    """Return the mean of a DATE or TIMESTAMP as TIMESTAMP, to the microsecond; NULL where no row is estimated to be.
+
+    Claim: the mean of dates and timestamps is as private as the mean that it is computed from.
+    Why: the released value is the mean distance from the first possible timestamp; the rest is post-processing.
+    Source: Dwork, Roth 2014, Proposition 2.1.
+    """
     scalars = over.scope.scalars
     unit = "day" if argument.type is Type.DATE else "microsecond"
     first = Literal(
@@ -141,16 +142,18 @@ AVG = AggregateCall(
 
 
 # GEOMEAN(x): the geometric mean of positive numbers, as arithmetic over a released mean.
-#
-# Claim: it is as private as the mean of LN(x), from which it is computed.
-# Why: its exponential is post-processing.
-# Source: Dwork, Roth 2014, Proposition 2.1.
 
 
 _GEOMEAN_SIGNATURE = "GEOMEAN(x)"
 
 
 def _lower_geomean_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
+    """Return EXP of the released mean of LN(x), within the interval of x.
+
+    Claim: it is as private as the mean of LN(x), from which it is computed.
+    Why: its exponential is post-processing.
+    Source: Dwork, Roth 2014, Proposition 2.1.
+    """
     argument = lower_single_argument(over, node, _GEOMEAN_SIGNATURE)
     if not argument.type.numeric:
         over.source.refuse(node, "type", f"{_GEOMEAN_SIGNATURE} takes a number, not {argument.type}")
