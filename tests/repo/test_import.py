@@ -59,13 +59,6 @@ def test_import_loads_no_library_before_a_database_is_opened() -> None:
     assert loaded.isdisjoint({*HEAVY, *ENGINE})
 
 
-def test_commands_start_without_the_engine() -> None:
-    """The command line, with all its commands and options, loads no engine, parser, planner or noise before one runs."""
-    loaded = modules_after("import dpsql.interfaces.cli.app")
-    assert loaded.isdisjoint({*HEAVY, *ENGINE})
-    assert loaded.isdisjoint({"dpsql.planning", "dpsql.privacy.mechanisms"})
-
-
 def test_a_query_over_a_file_loads_no_library_of_frames(database: Path) -> None:
     """Asking, explaining and printing, over keys that are chosen too, load neither pandas nor scipy.stats."""
     loaded = modules_after(_ASKED.format(path=str(database)))
