@@ -113,7 +113,7 @@ FAULTS = (
             return bound([float(size) for size in sizes])
         """,
         "an interval of less than one step on each side misses noise of a step, which is one case of seven",
-        "tests/engine/intervals/test_laws.py::test_small_lattice_noise_is_not_treated_as_normal",
+        "tests/engine/intervals/test_noise_laws.py::test_small_lattice_noise_is_not_treated_as_normal",
     ),
     Fault(
         "read-before-it-agrees",

@@ -141,7 +141,7 @@ FAULTS = (
         'f"CASE WHEN {raw} BETWEEN {low} AND {high} THEN {read} WHEN {raw} < {low} THEN {low} WHEN {raw} > {high} THEN {high} END"',
         'f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"',
         "a number beyond 64 bits is NULL, not the nearer bound",
-        "tests/sql/test_emit.py::test_a_value_too_large_for_its_type_is_clamped",
+        "tests/sql/test_compile.py::test_a_value_too_large_for_its_type_is_clamped",
     ),
     Fault(
         "expression-not-clamped",
@@ -193,7 +193,7 @@ FAULTS = (
         "return get_dialect().values.emit_binary_collation(text) if expr.type is Type.VARCHAR else text",
         "return text",
         "texts that a query makes itself are run together where the database's collation says so",
-        "tests/sql/test_emit.py::test_texts_are_compared_by_their_bytes",
+        "tests/sql/test_compile.py::test_texts_are_compared_by_their_bytes",
     ),
     Fault(
         "excluded-keys-kept",
@@ -201,7 +201,7 @@ FAULTS = (
         'f"{text} > 0"',
         'f"{text} >= 0"',
         "a key that the policy excludes is shown beside another key",
-        "tests/sql/test_emit.py::test_excluded_key_appears_in_no_combination",
+        "tests/sql/test_compile.py::test_excluded_key_appears_in_no_combination",
     ),
     Fault(
         "excluded-groups-kept",
@@ -209,7 +209,7 @@ FAULTS = (
         'f"{key.name} > 0"',
         'f"{key.name} >= 0"',
         "a key that the policy excludes is shown beside another key, and takes the place of a group that counts",
-        "tests/sql/test_emit.py::test_excluded_key_appears_in_no_combination",
+        "tests/sql/test_compile.py::test_excluded_key_appears_in_no_combination",
     ),
     Fault(
         "decimals-beyond-their-bound",
@@ -458,7 +458,7 @@ FAULTS = (
         "min_frequency > 1",
         "min_frequency < 1",
         "HAVING does not hold the least frequency",
-        "tests/sql/test_emit.py::test_group_of_too_few_units_does_not_leave_the_engine",
+        "tests/sql/test_compile.py::test_group_of_too_few_units_does_not_leave_the_engine",
     ),
     Fault(
         "groups-in-the-order-of-the-data",
@@ -468,7 +468,7 @@ FAULTS = (
         """,
         r'"\n"',
         "rows come in an order that the data makes",
-        "tests/sql/test_emit.py::test_groups_come_in_the_order_of_their_keys",
+        "tests/sql/test_compile.py::test_groups_come_in_the_order_of_their_keys",
     ),
     Fault(
         "released-keys-enter-within-their-interval",

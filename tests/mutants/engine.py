@@ -413,7 +413,7 @@ FAULTS = (
         }
         """,
         "a statement that got through opens the locks",
-        "tests/backends/test_scratch.py::test_it_reaches_nothing_beyond_its_table",
+        "tests/backends/test_scratch_database.py::test_it_reaches_nothing_beyond_its_table",
     ),
     Fault(
         "frames-not-locked",
@@ -429,7 +429,7 @@ FAULTS = (
         '{**LOCKED, "memory_limit": "1GB", "threads": 1}',
         '{"memory_limit": "1GB", "threads": 1}',
         "what is done with released values may read files",
-        "tests/backends/test_scratch.py::test_it_reaches_nothing_beyond_its_table",
+        "tests/backends/test_scratch_database.py::test_it_reaches_nothing_beyond_its_table",
     ),
     Fault(
         "scratch-shared",
@@ -437,7 +437,7 @@ FAULTS = (
         'f"CREATE TEMP TABLE {quote_identifier(table)} ({declared})"',
         'f"CREATE OR REPLACE TABLE {quote_identifier(table)} ({declared})"',
         "two answers at a time read each other's values",
-        "tests/backends/test_scratch.py::test_each_answer_has_tables_of_its_own",
+        "tests/backends/test_scratch_database.py::test_each_answer_has_tables_of_its_own",
     ),
     Fault(
         "database-opened-to-write",
@@ -518,7 +518,7 @@ FAULTS = (
         "require_budget(planned)",
         "",
         "some tables are charged and published, and then the budget is short",
-        "tests/interfaces/publish/test_publish.py::test_an_invalid_publication_is_refused_before_any_charge[change0-budget_exhausted-does not fit into the budget of visits]",
+        "tests/interfaces/test_publish.py::test_an_invalid_publication_is_refused_before_any_charge[change0-budget_exhausted-does not fit into the budget of visits]",
     ),
     Fault(
         "publish-with-new-noise",
@@ -526,6 +526,6 @@ FAULTS = (
         '{"epsilon": loss, "delta": table.delta, "max_groups": table.max_groups, "dialect": self.dialect, "replay": True}',
         '{"epsilon": loss, "delta": table.delta, "max_groups": table.max_groups, "dialect": self.dialect, "replay": False}',
         "a release that goes on after an interruption is charged twice",
-        "tests/interfaces/publish/test_publish.py::test_publishing_again_is_free_and_the_same",
+        "tests/interfaces/test_publish.py::test_publishing_again_is_free_and_the_same",
     ),
 )

@@ -522,6 +522,6 @@ FAULTS = (
         "escape(escape_unprintable(cell))",
         "escape_unprintable(cell)",
         "what an analyst writes into a query is markup in the owner's report",
-        "tests/interfaces/report/test_report.py::test_a_page_escapes_texts_and_loads_nothing",
+        "tests/interfaces/test_report.py::test_a_page_escapes_texts_and_loads_nothing",
     ),
 )

@@ -117,7 +117,7 @@ FAULTS = (
         "int(question.mechanism.release(int(bit), entropy=source))",
         "int(bit)",
         "a number at a bound is answered with certainty",
-        "tests/privacy/local/test_local.py::test_a_number_is_rounded_at_random_then_randomised",
+        "tests/privacy/test_local.py::test_a_number_is_rounded_at_random_then_randomised",
     ),
     Fault(
         "unlisted-values-answer-the-first",
@@ -125,7 +125,7 @@ FAULTS = (
         "int(sample_below(np.array([len(question.values)], np.int64), source)[0])",
         "0",
         "whoever has no listed value is counted as the first of them",
-        "tests/privacy/local/test_local.py::test_a_value_that_is_not_listed_is_any_of_them",
+        "tests/privacy/test_local.py::test_a_value_that_is_not_listed_is_any_of_them",
     ),
     Fault(
         "estimates-keep-their-bias",
@@ -133,7 +133,7 @@ FAULTS = (
         "Estimate((count / n - q) / (p - q), *ends)",
         "Estimate(count / n, *ends)",
         "what is answered at random counts as true",
-        "tests/privacy/local/test_local.py::test_frequencies_are_estimated_and_their_intervals_hold",
+        "tests/privacy/test_local.py::test_frequencies_are_estimated_and_their_intervals_hold",
     ),
     Fault(
         "joint-tables-of-narrow-intervals",
@@ -141,7 +141,7 @@ FAULTS = (
         "np.sqrt(2 * variances * log / n) + 7 * spread * log / (3 * (n - 1))",
         "np.sqrt(variances / n) / 4",
         "intervals of joint tables miss the truth far too often",
-        "tests/privacy/local/test_local.py::test_joint_tables_are_estimated_and_their_intervals_hold",
+        "tests/privacy/test_local.py::test_joint_tables_are_estimated_and_their_intervals_hold",
     ),
     Fault(
         "replaced-losses-as-removed-ones",
@@ -149,7 +149,7 @@ FAULTS = (
         'self.rate * (2 if self.neighbors == "replace" else 1)',
         "self.rate",
         "choices among experts lose four times the stated ρ",
-        "tests/privacy/learning/test_learning.py::test_replaced_losses_cost_four_times_what_removed_ones_do",
+        "tests/privacy/test_experts.py::test_replaced_losses_cost_four_times_what_removed_ones_do",
     ),
     Fault(
         "published-rate-for-any-epsilon",
@@ -157,7 +157,7 @@ FAULTS = (
         "found.rho > limit",
         "found.rho > 100 * limit",
         "the published rate is used where it fails",
-        "tests/privacy/learning/test_learning.py::test_the_published_rate_fails_for_a_large_epsilon",
+        "tests/privacy/test_experts.py::test_the_published_rate_fails_for_a_large_epsilon",
     ),
     Fault(
         "losses-of-experts-without-bounds",
@@ -165,7 +165,7 @@ FAULTS = (
         "round(min(max(value, 0.0), 1.0) * LATTICE)",
         "round(max(value, 0.0) * LATTICE)",
         "one day's loss moves the sums further than the schedule says",
-        "tests/privacy/learning/test_learning.py::test_losses_are_clamped_and_none_ends_a_run",
+        "tests/privacy/test_experts.py::test_losses_are_clamped_and_none_ends_a_run",
     ),
     Fault(
         "expert-chosen-twice-a-round",
@@ -173,7 +173,7 @@ FAULTS = (
         "len(self.choices) > self._observed",
         "len(self.choices) > self._observed + 1",
         "a round has two releases and is charged one",
-        "tests/privacy/learning/test_learning.py::test_rounds_take_turns_and_end",
+        "tests/privacy/test_experts.py::test_rounds_take_turns_and_end",
     ),
     Fault(
         "noisy-scores-for-one-change",

@@ -109,7 +109,7 @@ FAULTS = (
         "_refuse_query(f'the function {name} is not supported in catalogue queries')",
         "return node",
         "a catalogue query calls any function of the engine",
-        "tests/interfaces/server/test_catalogue.py::test_catalog_queries_reach_no_files_settings_or_private_tables",
+        "tests/interfaces/server/test_pg_catalog.py::test_catalog_queries_reach_no_files_settings_or_private_tables",
     ),
     Fault(
         "data-named-in-a-catalogue-query",
@@ -117,7 +117,7 @@ FAULTS = (
         "not all(_find_schema(table, declared) for table in read)",
         "read and not any(_find_schema(table, declared) for table in read)",
         "a query that also names data is taken for one of the catalogue",
-        "tests/interfaces/server/test_catalogue.py::test_other_queries_are_left_to_the_engine",
+        "tests/interfaces/server/test_pg_catalog.py::test_other_queries_are_left_to_the_engine",
     ),
     Fault(
         "auditor-asks",
@@ -213,7 +213,7 @@ FAULTS = (
         "return _limit_series(node)",
         "return node",
         "a catalogue query of a few characters takes all memory",
-        "tests/interfaces/server/test_catalogue.py::test_lists_and_texts_of_a_catalog_query_are_bounded",
+        "tests/interfaces/server/test_pg_catalog.py::test_lists_and_texts_of_a_catalog_query_are_bounded",
     ),
     Fault(
         "held-without-end",
@@ -294,7 +294,7 @@ FAULTS = (
         "exp.Anonymous(this='REPLACE', expressions=[short, old, new])",
         "exp.Anonymous(this='REPLACE', expressions=[call.this, old, new])",
         "a catalogue query makes a text that fills the server's memory",
-        "tests/interfaces/server/test_catalogue.py::test_rewritten_queries_have_a_bounded_size",
+        "tests/interfaces/server/test_pg_catalog.py::test_rewritten_queries_have_a_bounded_size",
     ),
     Fault(
         "another-plan-answered",
@@ -455,7 +455,7 @@ FAULTS = (
         "limit - 1",
         "0",
         "slow catalogue queries of a few hold up those of all",
-        "tests/interfaces/server/test_catalogue.py::test_slow_catalog_queries_delay_no_other_user",
+        "tests/interfaces/server/test_pg_catalog.py::test_slow_catalog_queries_delay_no_other_user",
     ),
     Fault(
         "catalogue-for-one-person",

@@ -178,7 +178,7 @@ FAULTS = (
         "name is not None and policy.tables[name].public",
         "name is not None",
         "a database of invented rows holds private ones",
-        "tests/backends/test_simulated.py::test_only_public_tables_are_copied",
+        "tests/backends/test_simulated_rows.py::test_only_public_tables_are_copied",
     ),
     Fault(
         "public-views-copied",
@@ -186,6 +186,6 @@ FAULTS = (
         "\"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = 'owners'\"",
         "\"SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = 'owners'\"",
         "a view that reads private rows is copied",
-        "tests/backends/test_simulated.py::test_only_public_tables_are_copied",
+        "tests/backends/test_simulated_rows.py::test_only_public_tables_are_copied",
     ),
 )

@@ -11,7 +11,7 @@ FAULTS = (
         "task.loss / len(asked)",
         "task.loss",
         "each column is charged what all together may cost",
-        "tests/interfaces/suggest/test_suggest.py::test_proposals_cover_most_units_and_share_the_loss",
+        "tests/interfaces/test_suggest.py::test_proposals_cover_most_units_and_share_the_loss",
     ),
     Fault(
         "proposals-of-no-public-range",
@@ -19,7 +19,7 @@ FAULTS = (
         "if spec.type != 'integer':\n    return None",
         "if spec.type == 'varchar':\n    return None",
         "bounds are proposed for a column of which no range is public",
-        "tests/interfaces/suggest/test_suggest.py::test_a_column_without_public_range_is_refused",
+        "tests/interfaces/test_suggest.py::test_a_column_without_public_range_is_refused",
     ),
     Fault(
         "dbt-tests-of-some-rows-decide",
