@@ -1,4 +1,4 @@
-"""The analysis of a release: its contribution bound, its aggregated expressions with their intervals, and its group keys."""
+"""The analysis of a release: its contribution bound, its aggregated expressions with intervals and lattices, its group keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read a publication: named queries with their policy and losses, in a YAML file."""
+"""Publications: read named queries from a YAML file, charge them, and write their tables with a note on methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dpsql budget`."""
+"""`dpsql budget` and `dpsql account`: what is left of budgets, and what releases would cost under each accountant."""
 
 from __future__ import annotations
 

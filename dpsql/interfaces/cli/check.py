@@ -1,4 +1,4 @@
-"""`dpsql check`: validate a policy, and compute the charges of planned queries."""
+"""`dpsql check`: validate a policy, compare it with the data, and compute the charges of planned queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dpsql init`."""
+"""`dpsql init`: write the skeleton of a policy from a schema, or ask the owner for each decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dpsql users`: who may log in to `dpsql serve`, with passwords and tokens."""
+"""`dpsql users` and `dpsql audit`: who may log in to `dpsql serve`, and what its log says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Format an answer as a table with 95% intervals, or as data."""
+"""Format answers as tables with 95% intervals or as data, errors with their place, and charges."""
 
 from __future__ import annotations
 

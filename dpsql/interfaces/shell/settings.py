@@ -1,4 +1,4 @@
-"""Load the shell's settings from ~/.config/dpsql/config.toml, with defaults."""
+"""The shell's settings, from ~/.config/dpsql/config.toml with defaults, and its state between two entries."""
 
 from __future__ import annotations
 

@@ -105,6 +105,9 @@ def _compute_digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
 
 
+# The caller of a request, and what each role may do.
+
+
 _T = TypeVar("_T")
 _WAITING = 16
 """The largest number of passwords that wait to be checked: each check takes some hundredths of a second."""
