@@ -372,14 +372,13 @@ class SessionTables:
 
     def _open_tables(self, tables: Sequence[SessionTable]) -> PublicConnection:
         """Return a connection to a database of these tables, which is kept for the next SELECT."""
-        from dpsql.backends.scratch_database import add_table
-        from dpsql.backends.scratch_database import create_memory_database as create_empty_database
+        from dpsql.backends.scratch_database import add_table, create_memory_database
 
         names = frozenset(table.name for table in tables)
         if self._connection is None or not names <= self._open_names:
             rows = {table.name: table.content.rows for table in tables}
             self.close_database()
-            database = create_empty_database()
+            database = create_memory_database()
             for table in tables:
                 add_table(database, table.name, table.columns, rows[table.name])
             self._connection, self._open_names = (

@@ -15,7 +15,7 @@ class StaleError(Exception):
 class Fault:
     """A patch of one place: `old`, which the definition `where` holds exactly once, becomes `new`.
 
-    `where` is a module and a qualified name, such as dpsql.sql.compile.contribution_bounds:Clamped.columns, or a module alone for code
+    `where` is a module and a qualified name, such as dpsql.sql.compile.lattice:UnitSums.moments, or a module alone for code
     outside functions and classes. `old` and `new` are Python: one expression, or one or several statements, or no
     statement in `new`. They are compared and replaced on the syntax tree, so that layout and comments do not matter.
 

@@ -385,10 +385,10 @@ def give_back(
 
 def _read_recorded_budgets(target: str, ledger_key: Path | None) -> dict[str | AccountKey, Budget]:
     """Read the budgets that the ledger records, without a policy."""
-    from dpsql.ledger.digest import read_ledger_key as read_key
+    from dpsql.ledger.digest import read_ledger_key
     from dpsql.ledger.reader import LedgerReader
 
-    with closing(LedgerReader.open(target, read_key(ledger_key))) as history:
+    with closing(LedgerReader.open(target, read_ledger_key(ledger_key))) as history:
         return dict(history.read_budgets().items())
 
 
@@ -421,11 +421,11 @@ def _keep_command_name() -> None:
 @receipt.command("verify")
 def verify_receipt(file: File, ledger: ChargedLedger, ledger_key: LedgerKey = None) -> None:
     """Verify that the ledger has the charges of a receipt."""
-    from dpsql.ledger.digest import read_ledger_key as read_key
+    from dpsql.ledger.digest import read_ledger_key
     from dpsql.ledger.reader import LedgerReader
     from dpsql.ledger.receipts import check_receipt, parse_receipt
 
-    with closing(LedgerReader.open(ledger, read_key(ledger_key))) as history:
+    with closing(LedgerReader.open(ledger, read_ledger_key(ledger_key))) as history:
         checked = check_receipt(parse_receipt(_read_receipt_text(file)), history)
     for line in _describe_checked_receipt(checked):
         print(line)

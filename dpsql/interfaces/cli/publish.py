@@ -188,7 +188,7 @@ def report(target: Target, *, output: Output, ledger_key: LedgerKey = None) -> N
     The page contains the texts of queries, as the ledger does, but no answers.
     """
     from dpsql.interfaces.report import LedgerSummary, render_page
-    from dpsql.ledger.digest import read_ledger_key as key_of
+    from dpsql.ledger.digest import read_ledger_key
     from dpsql.ledger.reader import LedgerReader
 
     if str(output) != "-" and output.suffix.lower() not in {".html", ".htm"}:
@@ -197,7 +197,7 @@ def report(target: Target, *, output: Output, ledger_key: LedgerKey = None) -> N
             code="argument",
             hint="use --output report.html, or --output -",
         )
-    with closing(LedgerReader.open(target, key_of(ledger_key))) as history:
+    with closing(LedgerReader.open(target, read_ledger_key(ledger_key))) as history:
         text = render_page(LedgerSummary.from_ledger(history), Path(history.where).name)
     if str(output) == "-":
         sys.stdout.write(text)

@@ -282,11 +282,11 @@ def verify(
     The audit log has its own anchor: the file beside the ledger's anchor with the ending .audit.
     """
     from dpsql.ledger.audit_log import require_ledger_entries, verify_log
-    from dpsql.ledger.digest import read_ledger_key as key_of
+    from dpsql.ledger.digest import read_ledger_key
     from dpsql.ledger.protocol import START
 
     expected = read_anchored_head(anchor, head)
-    found = verify_log(log, key_of(ledger_key), expected or START)
+    found = verify_log(log, read_ledger_key(ledger_key), expected or START)
     under = " with the ledger's key" if ledger_key else ""
     print(f"the chain is intact{under}: events {found.head.entries:,}")
     for name, count in sorted(found.counts.items()):
@@ -316,10 +316,10 @@ def show(
     """Show the newest events, oldest first; each event is verified as it is read."""
     from dpsql.interfaces.shell.answers import View, build_table
     from dpsql.ledger.audit_log import iterate_events
-    from dpsql.ledger.digest import read_ledger_key as key_of
+    from dpsql.ledger.digest import read_ledger_key
 
     found: deque[AuditEvent] = deque(maxlen=last)
-    for each in iterate_events(log, key_of(ledger_key)):
+    for each in iterate_events(log, read_ledger_key(ledger_key)):
         if (user is None or user in (each.facts.get("user"), each.facts.get("by"))) and event in (
             None,
             each.name,
@@ -353,9 +353,9 @@ def show(
 def head(log: Log, ledger_key: LedgerKey = None) -> None:
     """Print the log's head. Record it where nobody who can write the log can change it."""
     from dpsql.ledger.audit_log import verify_log
-    from dpsql.ledger.digest import read_ledger_key as key_of
+    from dpsql.ledger.digest import read_ledger_key
 
-    print(verify_log(log, key_of(ledger_key)).head)
+    print(verify_log(log, read_ledger_key(ledger_key)).head)
 
 
 def _describe_event(event: AuditEvent) -> str:

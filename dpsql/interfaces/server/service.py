@@ -25,7 +25,7 @@ from dpsql.interfaces.server.oversight import ActiveClient, Activity, ServerAudi
 from dpsql.interfaces.server.pg_catalog import PgCatalog
 from dpsql.interfaces.server.processes import ProcessPool
 from dpsql.interfaces.server.users import User, UserStore
-from dpsql.ledger.digest import read_ledger_key as read_key
+from dpsql.ledger.digest import read_ledger_key
 from dpsql.ledger.open import MEMORY
 from dpsql.ledger.workers import mark_as_worker
 from dpsql.policy import Policy, load, normalize_name, split_table_name
@@ -59,7 +59,7 @@ class Service:
         """Where questions are answered; in this process where there are none."""
         self.audit = audit or ServerAudit()
         self.users, self.epsilon = users, epsilon
-        self.ledger, self.ledger_key = str(ledger), read_key(ledger_key)
+        self.ledger, self.ledger_key = str(ledger), read_ledger_key(ledger_key)
         self._policy_source, self._database = policy, None if database is None else str(database)
         self._anchor, self._given_key = anchor, ledger_key
         self.turns, self.failed_logins = Turns(self.limits), FailedLogins()

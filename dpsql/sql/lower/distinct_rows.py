@@ -29,7 +29,7 @@ from dpsql.sql.lower.aggregates.count import build_row_text
 from dpsql.sql.lower.derived_tables import build_projection, make_unique_names
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.statement_context import StatementContext
-from dpsql.sql.parse.rejection import QueryText as Text
+from dpsql.sql.parse.rejection import QueryText
 
 _HINT = (
     "add the unit's column to SELECT; or only count the distinct rows in the outer SELECT: "
@@ -151,7 +151,7 @@ def has_side_comparison(source: Project | SetOperation) -> bool:
     )
 
 
-def refuse_values(text: Text, node: exp.Expr, source: Project | SetOperation) -> NoReturn:
+def refuse_values(text: QueryText, node: exp.Expr, source: Project | SetOperation) -> NoReturn:
     """Refuse all aggregates of distinct rows across units except for counts."""
     text.refuse(
         node,

@@ -22,12 +22,12 @@ from dpsql.plan.smooth import match_linear
 from dpsql.plan.text import compute_canonical_text
 from dpsql.plan.types import Type
 from dpsql.sql.parse.own_calls import NAMES
-from dpsql.sql.parse.rejection import QueryText as Text
+from dpsql.sql.parse.rejection import QueryText
 
 _DIGITS = 16
 
 
-def get_interval_argument(text: Text, node: exp.Expr) -> exp.Expr:
+def get_interval_argument(text: QueryText, node: exp.Expr) -> exp.Expr:
     """Return the argument of a call of DP_INTERVAL_LOW or DP_INTERVAL_HIGH."""
     _, items = text.take_arguments(node, "this", "expressions")
     if len(items or ()) != 1:
@@ -129,7 +129,7 @@ def make_interval_column(column: Column, which: str) -> Column:
     return Column(column.source, f"#{which} {column.name}", ColumnInfo(Type.DOUBLE, ""))
 
 
-def refuse_interval(text: Text, node: exp.Expr) -> NoReturn:
+def refuse_interval(text: QueryText, node: exp.Expr) -> NoReturn:
     """Refuse an interval of a value without noise, or with noise of no known law."""
     name = str(node.args.get("this")).upper()
     text.refuse(

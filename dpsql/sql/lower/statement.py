@@ -80,8 +80,7 @@ from dpsql.sql.lower.statement_context import LoweredStatement, StatementContext
 from dpsql.sql.lower.unit_checks import check_hidden_groups, check_unit
 from dpsql.sql.parse.own_calls import has_interval_calls
 from dpsql.sql.parse.parse import Statement
-from dpsql.sql.parse.rejection import CLAUSE_HINTS
-from dpsql.sql.parse.rejection import QueryText as Text
+from dpsql.sql.parse.rejection import CLAUSE_HINTS, QueryText
 
 _SELECT = (
     "with_",
@@ -365,7 +364,7 @@ def _prepare_paging(
     return paging, outputs
 
 
-def _check_clauses(text: Text, node: exp.Expr, allowed: Iterable[str]) -> None:
+def _check_clauses(text: QueryText, node: exp.Expr, allowed: Iterable[str]) -> None:
     for name, value in node.args.items():
         if value and name not in allowed:
             text.refuse(
