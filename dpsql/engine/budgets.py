@@ -7,20 +7,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from dpsql.analysis.release_analysis import Analysis
 from dpsql.errors import Position, QueryRejected
 from dpsql.ledger import Budget
 from dpsql.ledger.digest import compute_text_digest
 from dpsql.ledger.protocol import Account, AccountKey
 from dpsql.plan.nodes import Release, list_private_scans, list_private_tables
-from dpsql.planning.choose import LossShare
 from dpsql.policy import Policy
 from dpsql.policy.request.loss import Target, format_rounded
 from dpsql.policy.tables import BudgetSpec
 from dpsql.privacy.accounting.accountants.base import search_largest_epsilon
 from dpsql.privacy.accounting.events import NOTHING, BoundedRange, Pure
+
+if TYPE_CHECKING:
+    from dpsql.analysis.release_analysis import Analysis
+    from dpsql.planning.choose import LossShare
 
 # The limits of a policy: the accounts of tables, those of analysts at each table, and the caps of one query.
 
@@ -134,6 +136,8 @@ def _compute_weight_share(weight: int, total: int) -> Fraction:
 def _build_loss_share(
     shares: Sequence[tuple[Account, Fraction]], epsilon: Fraction, delta: Fraction | None
 ) -> LossShare:
+    from dpsql.planning.choose import LossShare  # commands on budgets alone start without the planner
+
     part = min(_compute_epsilon(account, epsilon, share) for account, share in shares)
     if part <= 0:
         raise QueryRejected(
