@@ -111,6 +111,9 @@ def _ceil_log2(value: Fraction) -> int:
     return exponent
 
 
+# The analysis of a release.
+
+
 MOST_CANDIDATES = 10_000
 """The most public values that are the candidates of a quantile."""
 

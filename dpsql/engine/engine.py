@@ -175,6 +175,9 @@ def record_lost_charges(ledger: Ledger, analyst: str, sql: str, since: datetime)
         ledger.record_failure(tables, entries[0], analyst=analyst, query=sql, code="process_ended")
 
 
+# The engine of a connection.
+
+
 @dataclass(frozen=True)
 class Engine:
     """One policy, one database and one ledger; `analyst` runs the queries, and `reservation` is charged if there is one.

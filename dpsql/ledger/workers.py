@@ -247,6 +247,9 @@ def run_uninterrupted(work: Callable[[], _R]) -> _R:
     return given.take_outcome()
 
 
+# Group commit: charges of several threads that wait for the ledger are committed in one transaction.
+
+
 Rows: TypeAlias = list[dict[str, Any]]
 
 

@@ -142,6 +142,9 @@ def emit_copied_column(column: str, kind: str) -> str:
     return f"CAST({read} AS TEXT)" if kind == "VARCHAR" or kind.startswith("ENUM") else read
 
 
+# The other parts of the dialect.
+
+
 NAME_BYTES = 63
 """PostgreSQL truncates longer names, so that two names may become equal."""
 SCHEMA = "public"

@@ -51,6 +51,9 @@ def _quote_value(name: str, value: str) -> str:
     return value if name in ("search_path", "DateStyle") else f"'{value}'"
 
 
+# Connections, and the transactions on them.
+
+
 OLDEST = 15
 """The oldest version that was reviewed; none newer than `NEWEST` is taken."""
 NEWEST = 17

@@ -114,6 +114,9 @@ def _emit_copied_value(read: str, kind: str, depth: int = 0) -> str:
     return emit_text(read, kind) if kind in ("VARCHAR", "CHAR") else read
 
 
+# The other parts of the dialect.
+
+
 WIDE = "DECIMAL(38,0)"
 """The type of wide whole numbers. Of two of them, sums and products are of this type, too.
 

@@ -263,6 +263,9 @@ def _format_row_count(many: int) -> str:
     return "1 row has" if many == 1 else f"{many:,} rows have"
 
 
+# The command.
+
+
 Database: TypeAlias = Path | str | Mapping[str, Path]
 """The file or folder with the data, the URL of a database, or the file of each table."""
 Files = Annotated[

@@ -230,6 +230,9 @@ def _parse_delta(text: str) -> str:
     return text
 
 
+# The command.
+
+
 _PLAIN = r"[\w.-]+"
 """A database name that is safe as a file name."""
 Output = Annotated[

@@ -318,6 +318,9 @@ def _describe_errors(result: Result) -> list[str]:
     return lines
 
 
+# The session.
+
+
 _T = TypeVar("_T")
 _NOT_CHARGED = (
     "the statement was cancelled; nothing was charged",

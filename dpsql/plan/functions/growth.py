@@ -138,6 +138,9 @@ def _count_states(found: re.Match[str]) -> tuple[int, int]:
     return 1, int(bool(found["class"]) or found[0] == "|" or found[0] in _SEVERAL)
 
 
+# The text and the work of a call.
+
+
 LETTER = 4
 """The most bytes of a letter in UTF-8."""
 _WRITTEN: Mapping[Type, int] = {

@@ -232,6 +232,9 @@ def count_rows(
     return counts.reshape(cells)
 
 
+# The mechanism MST.
+
+
 Tables: TypeAlias = Mapping[Marginal, Counts]
 """The exact tables of the marginals, by their columns."""
 

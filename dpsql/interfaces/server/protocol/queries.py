@@ -191,6 +191,9 @@ def _parse_name(words: tuple[str, ...]) -> str:
     return word[1:-1].replace('""', '"') if word.startswith('"') else word
 
 
+# The simple and the extended protocol.
+
+
 MOST_READ_HERE = 4_096
 """The largest number of characters of texts that are parsed in the event loop, where all connections wait."""
 MOST_VALUES_AT_ONCE = 5_000
