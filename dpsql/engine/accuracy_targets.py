@@ -9,9 +9,10 @@ from fractions import Fraction
 
 from dpsql.analysis.release_analysis import Analysis
 from dpsql.analysis.stability import PublicFacts
-from dpsql.engine.budgets import compute_epsilon_cap, split_loss
+from dpsql.engine.budgets import compute_epsilon_cap
 from dpsql.engine.engine import Engine
 from dpsql.engine.intervals.noise_laws import predict_half_width
+from dpsql.engine.loss_split import split_loss
 from dpsql.engine.query_run import QueryRun
 from dpsql.errors import QueryRejected
 from dpsql.ledger import Quote

@@ -14,8 +14,9 @@ from typing import Any, Self, TypeVar
 
 from dpsql.backends import Backend
 from dpsql.engine.accuracy_targets import describe_affordable_target
-from dpsql.engine.budgets import compute_epsilon_cap, compute_proportional_delta, require_below_cap
+from dpsql.engine.budgets import compute_epsilon_cap, require_below_cap
 from dpsql.engine.engine import Engine, InterruptibleGroup, run_and_record
+from dpsql.engine.loss_split import compute_proportional_delta
 from dpsql.engine.query_run import PreparedRelease, QueryRun, describe_mechanisms
 from dpsql.errors import (
     BackendError,

@@ -29,7 +29,7 @@ from typing import Final
 from dpsql.analysis.partitions.assignment import with_partition_filters
 from dpsql.analysis.release_analysis import analyze_release
 from dpsql.engine.accuracy_targets import resolve_epsilon
-from dpsql.engine.budgets import require_above_floor, require_below_cap, require_one_sample, split_loss
+from dpsql.engine.budgets import require_above_floor, require_below_cap
 from dpsql.engine.charging import (
     build_receipt,
     charge_query,
@@ -39,6 +39,7 @@ from dpsql.engine.charging import (
 )
 from dpsql.engine.engine import Engine
 from dpsql.engine.expert_choices import ExpertLosses
+from dpsql.engine.loss_split import require_one_sample, split_loss
 from dpsql.engine.plan_completion import finish_statement
 from dpsql.engine.postprocess.answer import (
     PostProcessor,

@@ -274,7 +274,7 @@ FAULTS = (
     ),
     Fault(
         "shares-of-what-is-free",
-        "dpsql.engine.budgets:split_loss",
+        "dpsql.engine.loss_split:split_loss",
         "0 if analysis.is_free else max(1, len(release.aggregations))",
         "max(1, len(release.aggregations))",
         "public keys take a share of the loss, and spend nothing of it",

@@ -173,7 +173,7 @@ FAULTS = (
     ),
     Fault(
         "every-release-at-the-full-price",
-        "dpsql.engine.budgets:split_loss",
+        "dpsql.engine.loss_split:split_loss",
         "_compute_weight_share(weight, totals[table])",
         "Fraction(1)",
         "a statement with two releases loses twice what was asked for",
@@ -181,7 +181,7 @@ FAULTS = (
     ),
     Fault(
         "delta-all-at-once",
-        "dpsql.engine.budgets:_compute_delta_share",
+        "dpsql.engine.loss_split:_compute_delta_share",
         "min(loss / account.limit.loss_fraction, Fraction(1))",
         "1",
         "the first query takes all of the delta",

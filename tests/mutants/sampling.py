@@ -71,7 +71,7 @@ FAULTS = (
     ),
     Fault(
         "replaced-units-amplified",
-        "dpsql.engine.budgets:require_one_sample",
+        "dpsql.engine.loss_split:require_one_sample",
         """
         if replace:
             refuse_sample(
@@ -85,7 +85,7 @@ FAULTS = (
     ),
     Fault(
         "one-table-of-two-sampled",
-        "dpsql.engine.budgets:require_one_sample",
+        "dpsql.engine.loss_split:require_one_sample",
         "any(len(rates) > 1 for rates in read)",
         "False",
         "rows of units that are not in the sample are read from another table",
@@ -93,7 +93,7 @@ FAULTS = (
     ),
     Fault(
         "several-releases-of-one-sample",
-        "dpsql.engine.budgets:require_one_sample",
+        "dpsql.engine.loss_split:require_one_sample",
         "len(releases) > 1",
         "False",
         "totals and parts are made to agree that are of two samples",
