@@ -82,7 +82,7 @@ class Lattice:
 
     @property
     def step(self) -> Fraction:
-        """The distance of neighboring points, in the value's own units."""
+        """Return the distance of neighboring points, in the value's own units."""
         return Fraction(2) ** self.exponent / Fraction(10**self.digits)
 
     def round_to_point(self, position: Fraction) -> int:
@@ -95,12 +95,12 @@ class Lattice:
 
     @property
     def width(self) -> int:
-        """Steps from the low to the high end."""
+        """Step from the low to the high end."""
         return self.high - self.low
 
     @property
     def interval(self) -> Interval:
-        """The interval between the ends, which encloses the one that the lattice was made for."""
+        """Return the interval between the ends, which encloses the one that the lattice was made for."""
         return Interval(self.low * self.step, self.high * self.step)
 
 
@@ -162,17 +162,17 @@ class Analysis:
 
     @property
     def is_grouped(self) -> bool:
-        """Whether the release has group keys."""
+        """Return whether the release has group keys."""
         return bool(self.release.keys)
 
     @property
     def selects_keys(self) -> bool:
-        """Whether keys are released by partition selection, which is charged."""
+        """Return whether keys are released by partition selection, which is charged."""
         return self.is_grouped and (self.domains is None or self.bound.min_frequency > 1)
 
     @property
     def is_free(self) -> bool:
-        """Whether nothing is measured: only keys are released, and all of them are public."""
+        """Return whether nothing is measured: only keys are released, and all of them are public."""
         return not self.selects_keys and not self.release.aggregations and self.release.top is None
 
     def find_measure_index(self, aggregation: Aggregation) -> int | None:

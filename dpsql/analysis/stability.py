@@ -72,7 +72,7 @@ class PublicFacts(Protocol):
 
     @property
     def approximate_functions(self) -> Collection[str]:
-        """The functions that the engine of private rows computes other than DuckDB, in the last digits."""
+        """Return the functions that the engine of private rows computes other than DuckDB, in the last digits."""
         ...
 
 

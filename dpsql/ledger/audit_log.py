@@ -48,7 +48,7 @@ class AuditEvent:
 
     @property
     def head(self) -> LedgerHead:
-        """The head of a log that ends with this event."""
+        """Return the head of a log that ends with this event."""
         return LedgerHead(self.number, self.digest)
 
 
@@ -107,7 +107,7 @@ class AuditLog:
 
     @property
     def head(self) -> LedgerHead:
-        """The number and digest of the last event that this process knows of."""
+        """Return the number and digest of the last event that this process knows of."""
         return self._head
 
     def append(self, name: str, facts: EventFacts) -> int:

@@ -50,7 +50,7 @@ class AccountReservation:
 
     @property
     def is_within_limit(self) -> bool:
-        """Whether no more is spent than was reserved."""
+        """Return whether no more is spent than was reserved."""
         return self.parts.compute_largest_charge().is_within(self.limit)
 
     def __str__(self) -> str:
@@ -119,7 +119,7 @@ class Balance:
 
     @property
     def spent(self) -> Charge:
-        """The largest spend over the partitions."""
+        """Return the largest spend over the partitions."""
         return self.parts.compute_largest_charge()
 
     def move_to_period(self, period: str, *, anew: bool = False) -> Balance:

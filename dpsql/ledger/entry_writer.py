@@ -51,7 +51,7 @@ class EntryWriter:
 
     @property
     def next_number(self) -> int:
-        """The number of the entry that follows the chain."""
+        """Return the number of the entry that follows the chain."""
         return self._journal.chain.head.entries + 1
 
     def append(self, build_rows: Callable[[], Rows], refines: Sequence[int] = ()) -> tuple[Entry, ...]:

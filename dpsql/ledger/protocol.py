@@ -80,7 +80,7 @@ class AccountKey(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The owner of the account: the table's name, or "<table> for <analyst>"."""
+        """Return the owner of the account: the table's name, or "<table> for <analyst>"."""
         return f"{self.table} for {self.analyst}" if self.analyst else self.table
 
     def __str__(self) -> str:
@@ -209,12 +209,12 @@ class Quote:
 
     @property
     def key(self) -> AccountKey:
-        """The key of the account."""
+        """Return the key of the account."""
         return AccountKey(self.table, self.analyst)
 
     @property
     def fits(self) -> bool:
-        """Whether the cost is within what is left."""
+        """Return whether the cost is within what is left."""
         return self.charge.is_within(self.remaining)
 
 
@@ -246,7 +246,7 @@ class BudgetState:
 
     @property
     def key(self) -> AccountKey:
-        """The key of the account."""
+        """Return the key of the account."""
         return AccountKey(self.table, self.analyst)
 
     @property
@@ -268,7 +268,7 @@ class RemainingBudget:
 
     @property
     def name(self) -> str:
-        """As `BudgetState.name`."""
+        """See `BudgetState.name`."""
         return AccountKey(self.table, self.analyst).name
 
 

@@ -111,7 +111,7 @@ class LedgerReader:
 
     @property
     def where(self) -> str:
-        """The ledger's place, as errors name it: without a password."""
+        """Return the ledger's place, as errors name it: without a password."""
         return self._store.where
 
     def iterate_rows(self) -> Iterator[dict[str, Any]]:

@@ -74,12 +74,12 @@ class _RecordedCharge:
 
     @property
     def answer_mechanisms(self) -> Any:
-        """The noise of the answer as known before the charge."""
+        """Return the noise of the answer as known before the charge."""
         return self.details.get("answered", self.details["mechanisms"])
 
     @property
     def event(self) -> Event | None:
-        """The event of the whole charge; None where the entries do not hold it."""
+        """Return the event of the whole charge; None where the entries do not hold it."""
         if "loss" in self.details:
             return from_json(_to_canonical_text(self.details["loss"]))
         events = {entry.event for entry in self.entries}

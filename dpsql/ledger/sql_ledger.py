@@ -88,7 +88,7 @@ class SqlLedger:
         refines: Sequence[int] = (),
         reservation: int | None = None,
     ) -> tuple[Entry, ...]:
-        """As `Ledger.charge`; PolicyError (`no_budget`) for a table without a budget."""
+        """See `Ledger.charge`; PolicyError (`no_budget`) for a table without a budget."""
         charges_due = list_account_charges(charges, analyst, self._book.accounts)
         return self._append_charges(
             charges_due, _make_charge_effect(analyst, reservation), query, details, sorted(set(refines))
@@ -97,7 +97,7 @@ class SqlLedger:
     def reserve(
         self, charges: RequestedCharges, *, analyst: str, details: Mapping[str, Any] | None = None
     ) -> tuple[Entry, ...]:
-        """As `Ledger.reserve`."""
+        """See `Ledger.reserve`."""
         charges_due = list_account_charges(charges, analyst, self._book.accounts)
         if any(part.table_charge.box != WHOLE for part in charges_due) or len(
             {part.key for part in charges_due}
@@ -110,7 +110,7 @@ class SqlLedger:
         return self._append_charges(charges_due, EntryEffect(RESERVE, actor=analyst), "", details)
 
     def close_reservation(self, number: int, *, by: str) -> tuple[Entry, ...]:
-        """As `Ledger.close_reservation`."""
+        """See `Ledger.close_reservation`."""
         now = self._book.clock().astimezone(UTC)
         common = make_common_columns(now, by, "", {})
 
@@ -129,17 +129,17 @@ class SqlLedger:
         return self._writer.append(build_rows)
 
     def reset(self, table: str, *, by: str, reason: str, analyst: str = "") -> Entry:
-        """As `Ledger.reset`."""
+        """See `Ledger.reset`."""
         return self._append_owner_entry(AccountKey(table, analyst), RESET, by, reason)
 
     def unlock(self, table: str, *, by: str, reason: str) -> Entry:
-        """As `Ledger.unlock`."""
+        """See `Ledger.unlock`."""
         return self._append_owner_entry(AccountKey(table), UNLOCK, by, reason)
 
     def amend(
         self, budgets: Mapping[AccountKey, Budget], *, by: str, reason: str
     ) -> tuple[tuple[Entry, Budget, Budget], ...]:
-        """As `Ledger.amend`."""
+        """See `Ledger.amend`."""
         if not reason.strip():
             raise ProgrammingError(
                 "an amendment needs a reason", code="amend_reason", hint="pass a reason that is not empty"
@@ -232,7 +232,7 @@ class SqlLedger:
     def record_failure(
         self, tables: Sequence[str], entry: Entry, *, analyst: str, query: str, code: str
     ) -> tuple[Entry, ...]:
-        """As `Ledger.record_failure`."""
+        """See `Ledger.record_failure`."""
         keys = sorted({AccountKey(table) for table in tables})
         now, step = self._book.clock().astimezone(UTC), EntryEffect(FAILURE)
         common = make_common_columns(now, analyst, query, {"failure": code}) | to_charge_columns(
@@ -253,7 +253,7 @@ class SqlLedger:
     def dry_run(
         self, charges: RequestedCharges, *, analyst: str = "", reservation: int | None = None
     ) -> tuple[Quote, ...]:
-        """As `Ledger.dry_run`."""
+        """See `Ledger.dry_run`."""
         charges_due = list_account_charges(charges, analyst, self._book.accounts)
         kind = _make_charge_effect(analyst, reservation)
         return self._journal.read(
@@ -268,7 +268,7 @@ class SqlLedger:
     def compute_states_after(
         self, charges: RequestedCharges, *, analyst: str = ""
     ) -> tuple[BudgetState, ...]:
-        """As `Ledger.compute_states_after`."""
+        """See `Ledger.compute_states_after`."""
         charges_due = list_account_charges(charges, analyst, self._book.accounts)
         kind = _make_charge_effect(analyst, None)
 
@@ -281,7 +281,7 @@ class SqlLedger:
         return self._journal.read(read_states)
 
     def get_state(self, table: str) -> BudgetState:
-        """As `Ledger.get_state`; PolicyError (`no_budget`) for a table without a budget."""
+        """See `Ledger.get_state`; PolicyError (`no_budget`) for a table without a budget."""
         key = AccountKey(table)
         get_account(key, self._book.accounts)
         return self._journal.read(
@@ -291,7 +291,7 @@ class SqlLedger:
         )
 
     def list_states(self) -> tuple[BudgetState, ...]:
-        """As `Ledger.list_states`, all at one moment."""
+        """See `Ledger.list_states`, all at one moment."""
 
         def read_states(_: Connection) -> tuple[BudgetState, ...]:
             chain = self._journal.chain
@@ -301,7 +301,7 @@ class SqlLedger:
         return self._journal.read(read_states)
 
     def list_remaining_budgets(self, keys: Iterable[AccountKey]) -> tuple[RemainingBudget, ...]:
-        """As `Ledger.list_remaining_budgets`."""
+        """See `Ledger.list_remaining_budgets`."""
         wanted = [key for key in keys if key in self._book.accounts]
         found = self._journal.read(
             lambda _: [(key, self._book.compute_balance(self._journal.chain, key)) for key in wanted]
@@ -311,32 +311,32 @@ class SqlLedger:
         )
 
     def list_reservations(self) -> tuple[ReservationState, ...]:
-        """As `Ledger.list_reservations`, all at one moment."""
+        """See `Ledger.list_reservations`, all at one moment."""
         return self._journal.read(
             lambda _: list_reservation_states(self._book.compute_balances(self._journal.chain))
         )
 
     def list_entries(self, table: str | None = None, limit: int | None = None) -> tuple[Entry, ...]:
-        """As `Ledger.list_entries`."""
+        """See `Ledger.list_entries`."""
         wanted = NEWEST_FIRST if table is None else NEWEST_FIRST.where(ENTRIES.c.table_name == table)
         wanted = wanted if limit is None else wanted.limit(max(limit, 0))
         rows = self._journal.read(lambda connection: list(iterate_entry_rows(connection, wanted)))
         return tuple(parse_checked_entry(row, self._journal.digests) for row in reversed(rows))
 
     def find_entry(self, number: int) -> Entry | None:
-        """As `Ledger.find_entry`."""
+        """See `Ledger.find_entry`."""
         wanted = NEWEST_FIRST.where(ENTRIES.c.id == number)
         rows = self._journal.read(lambda connection: list(iterate_entry_rows(connection, wanted)))
         return parse_checked_entry(rows[0], self._journal.digests) if rows else None
 
     def is_current(self, entry: Entry) -> bool:
-        """As `Ledger.is_current`."""
+        """See `Ledger.is_current`."""
         return self._journal.read(
             lambda connection: self._book.is_current(connection, self._journal.chain, entry.charge)
         )
 
     def store_releases(self, releases: Sequence[NewRelease], entry: Entry) -> None:
-        """As `Ledger.store_releases`."""
+        """See `Ledger.store_releases`."""
         journal = self._journal
 
         def commit() -> None:
@@ -350,7 +350,7 @@ class SqlLedger:
     def list_stored_releases(
         self, statistic: str, measurement: str | None = None
     ) -> tuple[ReleaseRecord, ...]:
-        """As `Ledger.list_stored_releases`."""
+        """See `Ledger.list_stored_releases`."""
 
         def read_releases(connection: Connection) -> tuple[ReleaseRecord, ...]:
             chain, wanted = self._journal.chain, (statistic, measurement)
@@ -363,11 +363,11 @@ class SqlLedger:
         return self._journal.read(read_releases)
 
     def read_head(self) -> LedgerHead:
-        """As `Ledger.read_head`."""
+        """See `Ledger.read_head`."""
         return self._journal.read(self._journal.read_head)
 
     def verify(self) -> LedgerHead:
-        """As `Ledger.verify`; what is added meanwhile is checked too."""
+        """See `Ledger.verify`; what is added meanwhile is checked too."""
         self._journal.require_usable()
         verify_chain(self._journal.store, self._journal.digests)
         return self.read_head()

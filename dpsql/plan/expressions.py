@@ -59,22 +59,22 @@ class ColumnInfo:
 
     @property
     def is_unit(self) -> bool:
-        """Whether the values are the ids of privacy units."""
+        """Return whether the values are the ids of privacy units."""
         return self.identity == UNIT_IDENTITY
 
     @property
     def is_stored(self) -> bool:
-        """Whether it is a column of a table of the database."""
+        """Return whether it is a column of a table of the database."""
         return self.engine_type != ""
 
     @property
     def has_time_zone(self) -> bool:
-        """Whether the database holds moments with a time zone, which are read in UTC."""
+        """Return whether the database holds moments with a time zone, which are read in UTC."""
         return self.engine_type in ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
 
     @property
     def is_read_verbatim(self) -> bool:
-        """Whether values are read as they are stored: none is clamped or taken for NULL."""
+        """Return whether values are read as they are stored: none is clamped or taken for NULL."""
         free = self.interval == ANYWHERE or self.type is Type.BOOLEAN
         return self.is_stored and free and self.domain is None
 
@@ -95,7 +95,7 @@ class Column:
 
     @property
     def type(self) -> Type:
-        """The type it is read as."""
+        """Return the type it is read as."""
         return self.facts.type
 
     def __str__(self) -> str:

@@ -53,7 +53,7 @@ class Interval:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether both ends are known."""
+        """Return whether both ends are known."""
         return self.low is not None and self.high is not None
 
     @property

@@ -57,7 +57,7 @@ class PerUnitAggregate:
 
     @property
     def arguments(self) -> tuple[Expr, ...]:
-        """The expressions that it reads."""
+        """Return the expressions that it reads."""
         return tuple(expr for expr in (self.argument, self.order_by) if expr is not None)
 
 
@@ -372,7 +372,7 @@ class OuterQuery:
 
     @property
     def release(self) -> Release:
-        """The release that the query reads; TypeError if it reads a relation."""
+        """Return the release that the query reads; TypeError if it reads a relation."""
         if not isinstance(self.source, Release):
             raise TypeError("the query must read exactly one release")
         return self.source

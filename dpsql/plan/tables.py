@@ -34,7 +34,7 @@ class Link:
 
     @property
     def pairs(self) -> tuple[tuple[Column, Column], ...]:
-        """Each column with the key's column that it equals."""
+        """Return each column with the key's column that it equals."""
         return ((self.column, self.key), *self.rest)
 
 
@@ -54,12 +54,12 @@ class Unit:
 
     @property
     def private(self) -> bool:
-        """Whether the rows are protected."""
+        """Return whether the rows are protected."""
         return self.kind is not UnitKind.PUBLIC
 
     @property
     def is_known(self) -> bool:
-        """Whether the scan itself gives the unit of its rows."""
+        """Return whether the scan itself gives the unit of its rows."""
         return self.private and (self.kind is UnitKind.ROW or (self.column or self.link) is not None)
 
 
@@ -110,7 +110,7 @@ class PartitionFilter:
 
     @property
     def name(self) -> str:
-        """The column for people; qualified if it is a column of another table."""
+        """Return the column for people; qualified if it is a column of another table."""
         return self.column.name if self.source is None else f"{self.source.table}.{self.column.name}"
 
     def __str__(self) -> str:

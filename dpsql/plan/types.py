@@ -121,12 +121,12 @@ class Type(TaggedEnum):
 
     @property
     def numeric(self) -> bool:
-        """Whether values can be added."""
+        """Return whether values can be added."""
         return self in (Type.INTEGER, Type.DOUBLE)
 
     @property
     def temporal(self) -> bool:
-        """Whether values are points in time."""
+        """Return whether values are points in time."""
         return self in (Type.DATE, Type.TIMESTAMP)
 
     def __str__(self) -> str:

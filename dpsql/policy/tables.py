@@ -245,12 +245,12 @@ class Column(Model):
 
     @property
     def declares_nullability(self) -> bool:
-        """Whether the policy states if the column may be NULL; otherwise the database's schema does."""
+        """Return whether the policy states if the column may be NULL; otherwise the database's schema does."""
         return "nullable" in self.model_fields_set
 
     @property
     def numeric_bounds(self) -> tuple[Fraction, Fraction] | None:
-        """The bounds of an integer or double column; None for other types and without bounds."""
+        """Return the bounds of an integer or double column; None for other types and without bounds."""
         if self.bounds is None:
             return None
         low, high = self.bounds
@@ -288,23 +288,23 @@ class Link(Model):
 
     @property
     def table(self) -> str:
-        """The referenced table, as written in the link."""
+        """Return the referenced table, as written in the link."""
         return self._parts[0]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns of the table itself, as written in the link."""
+        """Return the columns of the table itself, as written in the link."""
         return self.columns or (() if self.column is None else (self.column,))
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The referenced columns, as written in the link, in the order of `names`."""
+        """Return the referenced columns, as written in the link, in the order of `names`."""
         key = self._parts[1]
         return tuple(key[1:-1].split(", ")) if key.startswith("[") else (key,)
 
     @property
     def _parts(self) -> tuple[str, str]:
-        """The referenced table and its columns: each may have a dot, of a schema or of a field."""
+        """Return the referenced table and its columns: each may have a dot, of a schema or of a field."""
         first, _, rest = self.references.partition(".")
         if not self._in_schema:
             return first, rest
@@ -445,12 +445,12 @@ class Table(Model):
 
     @property
     def unit_link(self) -> Link | None:
-        """The link that leads to the unit of the rows; None if the table has the unit itself."""
+        """Return the link that leads to the unit of the rows; None if the table has the unit itself."""
         return self.link if self.unit is None else None
 
     @property
     def all_links(self) -> tuple[Link, ...]:
-        """All links, that to the unit first."""
+        """Return all links, that to the unit first."""
         return (*([] if self.link is None else [self.link]), *self.links)
 
     @model_serializer(mode="wrap")

@@ -107,12 +107,12 @@ class Schedule:
 
     @property
     def range(self) -> Fraction:
-        """The range of a choice after the first."""
+        """Return the range of a choice after the first."""
         return self.rate * (2 if self.neighbors == "replace" else 1)
 
     @property
     def rho(self) -> Fraction:
-        """The zCDP loss of all choices together."""
+        """Return the zCDP loss of all choices together."""
         return (self.rounds - 1) * self.range**2 / 8
 
     def event(self) -> Composed | None:
@@ -198,7 +198,7 @@ class WeightedMajority:
 
     @property
     def chances(self) -> Floats:
-        """The chances of the next choice. Not private."""
+        """Return the chances of the next choice. Not private."""
         sums = np.array([total - min(self._sums) for total in self._sums], np.float64) / LATTICE
         weights: Floats = np.exp(-float(self.schedule.rate) * sums)
         found: Floats = weights / weights.sum()
@@ -206,7 +206,7 @@ class WeightedMajority:
 
     @property
     def regret(self) -> float:
-        """The mean loss of a round minus that of the best expert so far. Not private."""
+        """Return the mean loss of a round minus that of the best expert so far. Not private."""
         return (self._suffered - min(self._sums)) / LATTICE / max(1, self._observed)
 
 

@@ -89,17 +89,17 @@ class DataSources:
 
     @property
     def is_owners(self) -> bool:
-        """Whether this is an owner's open connection."""
+        """Return whether this is an owner's open connection."""
         return isinstance(self.database, duckdb.DuckDBPyConnection)
 
     @property
     def is_database_file(self) -> bool:
-        """Whether this is a DuckDB file, which nobody can write to while it is open here."""
+        """Return whether this is a DuckDB file, which nobody can write to while it is open here."""
         return self.path is not None and self.path != MEMORY_PATH and not self.files
 
     @property
     def has_only_files(self) -> bool:
-        """Whether all tables are files."""
+        """Return whether all tables are files."""
         return isinstance(self.database, Mapping) and 0 < len(self.files) == len(self.database)
 
     def refuse_changed_files(self) -> None:
@@ -277,7 +277,7 @@ class DuckDBBackend:
 
     @cached_property
     def database_identity(self) -> DatabaseIdentity | None:
-        """The file's path and the identity of the file; a database in memory is identical only to itself.
+        """Return the file's path and the identity of the file; a database in memory is identical only to itself.
 
         A file that replaced another at the same path has another inode, and so another identity. The path of an owner's
         connection is that of its current database; attached databases and files of views do not count.
@@ -298,7 +298,7 @@ class DuckDBBackend:
 
     @cached_property
     def database_name(self) -> str:
-        """The name of the connection's own database."""
+        """Return the name of the connection's own database."""
         ((name,),) = self._runner.query_rows("SELECT current_database()")
         return str(name)
 
@@ -351,7 +351,7 @@ class DuckDBBackend:
 
     @cached_property
     def is_unchanging(self) -> bool:
-        """Whether this is a DuckDB file opened here, without views and generated columns, which may read the clock.
+        """Return whether this is a DuckDB file opened here, without views and generated columns, which may read the clock.
 
         Nobody can write to the file meanwhile, whereas frames and the tables of an owner's connection may change.
         """

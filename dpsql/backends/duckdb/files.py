@@ -87,7 +87,7 @@ class FileTable:
 
     @property
     def has_changed(self) -> bool:
-        """Whether a file that the engine goes on reading is another by now."""
+        """Return whether a file that the engine goes on reading is another by now."""
         return self.format.is_read_lazily and tuple(map(_compute_file_mark, self.files)) != self.marks
 
 
@@ -326,7 +326,7 @@ def _describe_json_columns(files: Sequence[Path]) -> list[tuple[Any, ...]]:
 
 
 def _detect_json_format(file: Path) -> str:
-    """Whether a JSON file is one list of records or has one after another, by its first character alone."""
+    """Return whether a JSON file is one list of records or has one after another, by its first character alone."""
     opened = gzip.open if file.suffix.lower() == ".gz" else open
     with opened(file, "rt", encoding="utf-8-sig") as lines:
         return "array" if lines.read(1 << 16).lstrip().startswith("[") else "newline_delimited"

@@ -322,7 +322,7 @@ class SpillFolder:
 
     @property
     def config(self) -> dict[str, str]:
-        """The engine's settings. They come before the one that closes the file system."""
+        """Return the engine's settings. They come before the one that closes the file system."""
         return {"temp_directory": str(self.path), "max_temp_directory_size": self.limit}
 
     def drop_user(self) -> None:

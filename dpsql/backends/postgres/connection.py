@@ -66,7 +66,7 @@ class PostgresBackend:
 
     @cached_property
     def database_identity(self) -> DatabaseIdentity | None:
-        """The server's own number and the database's: a copy of the server has both, so its address is in the mark.
+        """Return the server's own number and the database's: a copy of the server has both, so its address is in the mark.
 
         Raises PolicyError if the role may not read the server's number, and the policy has no name.
         """

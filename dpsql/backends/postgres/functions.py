@@ -163,7 +163,7 @@ def _emit_integer_casts(low: int, high: int) -> Mapping[Type, str]:
 
 
 def _has_few_digits(call: Call) -> bool:
-    """Whether a DECIMAL has digits before the point, and no more of them than are kept of a DOUBLE."""
+    """Return whether a DECIMAL has digits before the point, and no more of them than are kept of a DOUBLE."""
     digits, places = (part.value for part in call.arguments[1:] if isinstance(part, Literal))
     return isinstance(digits, int) and isinstance(places, int) and places < digits <= _DIGITS
 

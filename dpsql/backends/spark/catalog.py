@@ -154,7 +154,7 @@ class TableDescription:
 
     @property
     def collated_columns(self) -> frozenset[str]:
-        """The columns of texts, and of structs of such, whose collation does not compare bytes."""
+        """Return the columns of texts, and of structs of such, whose collation does not compare bytes."""
         return frozenset(
             name
             for name, kind in self.columns
@@ -163,7 +163,7 @@ class TableDescription:
 
     @property
     def has_timestamps(self) -> bool:
-        """Whether Parquet files hold moments, whose unit the catalogue does not say."""
+        """Return whether Parquet files hold moments, whose unit the catalogue does not say."""
         return self.provider == "parquet" and any(kind.startswith(_MOMENT) for _, kind in self.columns)
 
     def with_masked_timestamps(self, other: frozenset[str] | None) -> TableDescription:
@@ -188,7 +188,7 @@ class TableDescription:
 
     @property
     def foreign_sources(self) -> tuple[str, ...]:
-        """What else than a table with typed files it is."""
+        """Return what else than a table with typed files it is."""
         if self.kind not in ("MANAGED", "EXTERNAL"):
             return (_KINDS.get(self.kind, "what is no table of the catalogue"),)
         return (

@@ -62,7 +62,7 @@ class SparkBackend:
 
     @property
     def database_identity(self) -> DatabaseIdentity | None:
-        """The catalog and where the schema lies: not surely one database, so that only a name in the policy says so."""
+        """Return the catalog and where the schema lies: not surely one database, so that only a name in the policy says so."""
         rows = self._runner.run_command(f"DESCRIBE SCHEMA EXTENDED {self._quote_schema()}")
         lies = next((str(value) for name, value in rows if name == "Location"), "")
         identity = f"{IDENTITY}{self.database_name}.{self._schema} {lies}"

@@ -69,7 +69,7 @@ _SPEED = re.compile(
 
 
 def needs_reset(name: str) -> bool:
-    """Whether a setting that somebody set is taken back to Spark's default.
+    """Return whether a setting that somebody set is taken back to Spark's default.
 
     >>> needs_reset("spark.sql.legacy.sizeOfNull"), needs_reset("spark.sql.shuffle.partitions"), needs_reset("spark.executor.memory")
     (True, False, False)
@@ -86,7 +86,7 @@ _PATIENCE = 20
 
 
 def is_remote(session: Any) -> bool:
-    """Whether a session is one of Spark Connect."""
+    """Return whether a session is one of Spark Connect."""
     return ".connect." in type(session).__module__
 
 

@@ -117,7 +117,7 @@ def make_like_template(function: str = "") -> Callable[[Call], str | None]:
 
 
 def _has_valid_escapes(call: Call, escape: str) -> bool:
-    """Whether the pattern escapes nothing but wildcards and the escape: Spark fails on all else."""
+    """Return whether the pattern escapes nothing but wildcards and the escape: Spark fails on all else."""
     pattern = call.arguments[1]
     escaped = rf"{re.escape(escape)}[%_{re.escape(escape)}]"
     return (

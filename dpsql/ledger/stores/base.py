@@ -60,5 +60,5 @@ class Store(Protocol):
         ...
 
     def abandon(self) -> None:
-        """As `close`, but never waits: for the garbage collector, which may run inside any other code."""
+        """See `close`, but never waits: for the garbage collector, which may run inside any other code."""
         ...

@@ -69,18 +69,18 @@ class PostgresStore:
         _STORES.add(self)
 
     def lock(self) -> AbstractContextManager[object]:
-        """As `Store.lock`, for this object alone: the server holds out the others."""
+        """See `Store.lock`, for this object alone: the server holds out the others."""
         return self._lock
 
     @contextmanager
     def open_connection(self) -> Iterator[Connection]:
-        """As `Store.open_connection`."""
+        """See `Store.open_connection`."""
         with _translate_errors(self.where), self._engine.connect() as connection:
             yield connection
 
     @contextmanager
     def open_transaction(self, *, write: bool) -> Iterator[Connection]:
-        """As `Store.open_transaction`; OperationalError (`ledger_unknown`) where the connection is lost amid the commit."""
+        """See `Store.open_transaction`; OperationalError (`ledger_unknown`) where the connection is lost amid the commit."""
         with _translate_errors(self.where), self._engine.connect() as connection:
             transaction = connection.begin()
             if write:
@@ -109,7 +109,7 @@ class PostgresStore:
             connection.exec_driver_sql("SELECT value FROM meta WHERE key = 'format' FOR UPDATE")
 
     def configure_database(self, connection: Connection) -> None:
-        """As `Store.configure_database`: refuses a server that forgets what it committed."""
+        """See `Store.configure_database`: refuses a server that forgets what it committed."""
         if connection.exec_driver_sql("SHOW fsync").scalar_one() != "on":
             raise OperationalError(
                 f"the PostgreSQL server of the ledger {self.where} runs with fsync off, so it could lose charges",
@@ -118,11 +118,11 @@ class PostgresStore:
             )
 
     def is_empty(self, connection: Connection) -> bool:
-        """As `Store.is_empty`, of the schema that comes first in the search path."""
+        """See `Store.is_empty`, of the schema that comes first in the search path."""
         return not connection.exec_driver_sql(_TABLES).all()
 
     def list_columns(self, connection: Connection, table: str) -> frozenset[str]:
-        """As `Store.list_columns`."""
+        """See `Store.list_columns`."""
         found = connection.exec_driver_sql(
             "SELECT column_name FROM information_schema.columns"
             " WHERE table_schema = current_schema() AND table_name = %(table)s",
@@ -131,14 +131,14 @@ class PostgresStore:
         return frozenset(map(str, found.scalars()))
 
     def require_owner(self) -> None:
-        """As `Store.require_owner`: a child opens its own connection."""
+        """See `Store.require_owner`: a child opens its own connection."""
 
     def close(self) -> None:
-        """As `Store.close`."""
+        """See `Store.close`."""
         self._engine.dispose()
 
     def abandon(self) -> None:
-        """As `Store.abandon`."""
+        """See `Store.abandon`."""
         self._engine.dispose()
 
     def reset_after_fork(self) -> None:

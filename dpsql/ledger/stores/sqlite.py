@@ -50,12 +50,12 @@ class SqliteStore:
         self._engine = create_engine("sqlite://", creator=self._open_sqlite, poolclass=StaticPool)
 
     def lock(self) -> AbstractContextManager[object]:
-        """As `Store.lock`: the lock that all use of SQLite here holds, and that a fork waits for."""
+        """See `Store.lock`: the lock that all use of SQLite here holds, and that a fork waits for."""
         return _IN_USE
 
     @contextmanager
     def open_connection(self) -> Iterator[Connection]:
-        """As `Store.open_connection`."""
+        """See `Store.open_connection`."""
         with _IN_USE, translate_errors(self.where):
             self._prepare_connection()
             with self._engine.connect() as connection:
@@ -63,7 +63,7 @@ class SqliteStore:
 
     @contextmanager
     def open_transaction(self, *, write: bool) -> Iterator[Connection]:
-        """As `Store.open_transaction`: a writer has SQLite's write lock from the start."""
+        """See `Store.open_transaction`: a writer has SQLite's write lock from the start."""
         with _IN_USE, translate_errors(self.where):
             self._prepare_connection()
             with self._engine.begin() as connection:
@@ -71,7 +71,7 @@ class SqliteStore:
                 yield connection
 
     def configure_database(self, connection: Connection) -> None:
-        """As `Store.configure_database`: a write-ahead log, so that readers never wait for a writer."""
+        """See `Store.configure_database`: a write-ahead log, so that readers never wait for a writer."""
         mode = connection.exec_driver_sql("PRAGMA journal_mode = WAL").scalar_one()
         if mode not in ("wal", "memory"):
             raise OperationalError(
@@ -81,16 +81,16 @@ class SqliteStore:
             )
 
     def is_empty(self, connection: Connection) -> bool:
-        """As `Store.is_empty`."""
+        """See `Store.is_empty`."""
         return not connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1").all()
 
     def list_columns(self, connection: Connection, table: str) -> frozenset[str]:
-        """As `Store.list_columns`."""
+        """See `Store.list_columns`."""
         found = connection.exec_driver_sql("SELECT name FROM pragma_table_info(?)", (table,))
         return frozenset(map(str, found.scalars()))
 
     def require_owner(self) -> None:
-        """As `Store.require_owner`: one in memory belongs to the process that made it."""
+        """See `Store.require_owner`: one in memory belongs to the process that made it."""
         if self._owner not in (None, os.getpid()):
             # The child's copy would spend the parent's budget a second time.
             raise OperationalError(
@@ -108,7 +108,7 @@ class SqliteStore:
                 _OPEN.discard(self)
 
     def abandon(self) -> None:
-        """As `close`, but never waits: for the garbage collector, which may run inside any other code."""
+        """See `close`, but never waits: for the garbage collector, which may run inside any other code."""
         _ABANDONED.append(self)
         held = _is_lock_held()  # by the interrupted code; the next use of SQLite closes it then
         try:

@@ -35,12 +35,12 @@ class Moment(TaggedEnum):
 
     @property
     def is_sum_of_values(self) -> bool:
-        """Whether the moment adds up values, in steps of the argument's lattice."""
+        """Return whether the moment adds up values, in steps of the argument's lattice."""
         return self in (Moment.TOTAL, Moment.DISTINCT_TOTAL)
 
     @property
     def depends_on_argument(self) -> bool:
-        """Whether the moment depends on the aggregate's argument."""
+        """Return whether the moment depends on the aggregate's argument."""
         return self not in (Moment.ROWS, Moment.UNITS)
 
 
@@ -78,7 +78,7 @@ class Aggregate:
 
     @property
     def within_argument(self) -> bool:
-        """Whether the released value lies in the interval of the argument, as a quantile or an average does."""
+        """Return whether the released value lies in the interval of the argument, as a quantile or an average does."""
         return self.ratio or self.moments == (Moment.ORDER_STATISTIC,)
 
     def format_call(self, argument: str, rank: Fraction | None = None, end: int = 0) -> str:

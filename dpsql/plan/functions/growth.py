@@ -76,7 +76,7 @@ class RegexPattern:
 
     @cached_property
     def states(self) -> tuple[int, int]:
-        """The states of the automaton with counts expanded, and how many of them take several letters."""
+        """Return the states of the automaton with counts expanded, and how many of them take several letters."""
         open_groups, last = [(0, 0)], (0, 0)
         for found in _TOKEN.finditer(self.text):
             part = found[0]
@@ -97,26 +97,26 @@ class RegexPattern:
 
     @property
     def work(self) -> int:
-        """The steps for each byte of a text."""
+        """Return the steps for each byte of a text."""
         size, several = self.states
         return _STEPS if size <= _FEW and several <= _AMBIGUOUS else _SLOWLY * size
 
     @cached_property
     def _alternatives(self) -> list[str]:
-        """The alternatives of an expression without groups, except for one group around all of it."""
+        """Return the alternatives of an expression without groups, except for one group around all of it."""
         text = self.text[1:-1] if _GROUP.fullmatch(self.text) else self.text
         return [] if "(" in text else re.split(r"(?<!\\)\|", text)
 
     @property
     def is_never_empty(self) -> bool:
-        """Whether every match has a letter, as far as is known."""
+        """Return whether every match has a letter, as far as is known."""
         return bool(self._alternatives) and all(
             _CONSUMING.fullmatch(part) or _ENDING.fullmatch(part) for part in self._alternatives
         )
 
     @property
     def is_linear(self) -> bool:
-        """Whether all matches are found in one pass over the text, as far as is known."""
+        """Return whether all matches are found in one pass over the text, as far as is known."""
         if not _ENDLESS.search(self.text):
             return True
         ends = [part for part in self._alternatives if _ENDING.fullmatch(part)]

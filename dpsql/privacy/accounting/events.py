@@ -239,12 +239,12 @@ class Charge:
 
     @property
     def loss_fraction(self) -> Fraction:
-        """The loss in the accountant's own measure, exactly."""
+        """Return the loss in the accountant's own measure, exactly."""
         return Fraction(self.loss, self.UNIT)
 
     @property
     def delta_fraction(self) -> Fraction:
-        """The delta, exactly."""
+        """Return the delta, exactly."""
         return Fraction(self.delta, self.UNIT)
 
 

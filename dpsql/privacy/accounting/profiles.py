@@ -281,7 +281,7 @@ class SampledProfile:
 
     @property
     def tail(self) -> Decimal | None:
-        """That of the release from all units: ε₀ is ε + ln(1/rate), nearly."""
+        """Return the tail of the release from all units: ε₀ is ε + ln(1/rate), nearly."""
         return self.whole.tail
 
     def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:
@@ -342,7 +342,7 @@ class ApproximateProfile:
 
     @property
     def tail(self) -> Decimal | None:
-        """None: a δ that never falls below a floor is not Gaussian for any μ."""
+        """Return None: a δ that never falls below a floor is not Gaussian for any μ."""
         return None
 
     def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:
@@ -395,7 +395,7 @@ class RefinedProfile:
 
     @property
     def tail(self) -> Decimal | None:
-        """That of the naive profile."""
+        """Return the tail of the naive profile."""
         return self.naive.tail
 
     def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:

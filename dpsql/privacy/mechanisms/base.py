@@ -111,12 +111,12 @@ class ComponentChanges(Protocol):
 
     @property
     def size(self) -> int:
-        """The largest change, in lattice steps."""
+        """Return the largest change, in lattice steps."""
         ...
 
     @property
     def count(self) -> int:
-        """The number of changes."""
+        """Return the number of changes."""
         ...
 
 
@@ -194,17 +194,17 @@ class Mechanism(Protocol):
 
     @property
     def is_gaussian(self) -> bool:
-        """Whether weighted sums of draws are practically normal."""
+        """Return whether weighted sums of draws are practically normal."""
         return False
 
     @property
     def subdivisions(self) -> int:
-        """The number of steps of this law in one lattice step; 1 except for computed noise."""
+        """Return the number of steps of this law in one lattice step; 1 except for computed noise."""
         return 1
 
     @property
     def summands(self) -> tuple[tuple[int, Mechanism], ...]:
-        """The independent noises, with whole weights, that this is a sum of."""
+        """Return the independent noises, with whole weights, that this is a sum of."""
         return ((1, self),)
 
     def find_sum_bound(self, confidence: float) -> Callable[[Sequence[float]], float] | None:
@@ -223,7 +223,7 @@ class Mechanism(Protocol):
 
     @property
     def std(self) -> float:
-        """The standard deviation in lattice steps."""
+        """Return the standard deviation in lattice steps."""
         return math.sqrt(self.compute_variance())
 
     def bound_tail(self, threshold: int) -> float:
@@ -303,7 +303,7 @@ def search_smallest(holds: Callable[[int], bool]) -> int:
 
 @lru_cache(maxsize=1024)
 def _compute_sum_threshold(mechanism: Mechanism, terms: int, probability: Fraction) -> int:
-    """As `Mechanism.compute_sum_threshold`, computed once for equal arguments."""
+    """See `Mechanism.compute_sum_threshold`, computed once for equal arguments."""
     return search_tail_threshold(
         partial(mechanism.bound_sum_tail, terms), probability, math.ceil(min(mechanism.std, _LARGE))
     )

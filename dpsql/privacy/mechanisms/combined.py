@@ -56,17 +56,17 @@ class CombinedNoise(Mechanism):
 
     @property
     def subdivisions(self) -> int:
-        """The sum of the weights."""
+        """Return the sum of the weights."""
         return sum(weight for weight, _ in self.parts)
 
     @property
     def summands(self) -> tuple[tuple[int, Mechanism], ...]:
-        """The noises of the releases, with their weights."""
+        """Return the noises of the releases, with their weights."""
         return self.parts
 
     @property
     def is_gaussian(self) -> bool:
-        """Whether all of it is Gaussian noise."""
+        """Return whether all of it is Gaussian noise."""
         return all(noise.is_gaussian for _, noise in self.parts)
 
     def to_record(self) -> MechanismRecord:
@@ -156,12 +156,12 @@ class ConsistencyNoise(Mechanism):
 
     @property
     def is_gaussian(self) -> bool:
-        """Whether all of it is Gaussian noise."""
+        """Return whether all of it is Gaussian noise."""
         return all(noise.is_gaussian for _, _, noise in self.parts)
 
     @property
     def subdivisions(self) -> int:
-        """The divisor of the sum."""
+        """Return the divisor of the sum."""
         return self.whole
 
     def find_sum_bound(self, confidence: float) -> Callable[[Sequence[float]], float]:

@@ -89,7 +89,7 @@ class DiscreteGaussian(Mechanism):
 
     @property
     def is_gaussian(self) -> bool:
-        """True."""
+        """Return True."""
         return True
 
     def compute_characteristic_function(self, weights: Sequence[float], at: Floats) -> Floats:

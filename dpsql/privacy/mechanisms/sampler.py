@@ -86,7 +86,7 @@ class Coin:
 
 
 def _find_float_threshold(exponent: Fraction, as_odds: bool, bits: int) -> int | None:
-    """As `_compute_threshold`, if a float surely decides it; else None. The exponent is above 0.
+    """See `_compute_threshold`, if a float surely decides it; else None. The exponent is above 0.
 
     Claim: the result is floor(p * 2**bits).
     Why: 1 - exp(-x) is below x, and 1/2 - 1/(1 + exp(x)) below x/4, both above 0; where that is less than one unit, the

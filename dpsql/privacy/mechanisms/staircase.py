@@ -217,6 +217,6 @@ def _compute_variance_ratio(ratio: Decimal, width: int, inner: int) -> tuple[Dec
 
 
 def _make_precise_context(loss: Fraction, width: int) -> Context:
-    """As `make_guarded_context`, with as many more as neighboring lengths of the first stair are alike in."""
+    """See `make_guarded_context`, with as many more as neighboring lengths of the first stair are alike in."""
     known = make_guarded_context(1 / loss)
     return Context(prec=3 * known.prec + 3 * len(str(width)))

@@ -57,12 +57,12 @@ class SynthesisLoss(Protocol):
 
     @property
     def epsilon(self) -> Fraction:
-        """The ε of the whole."""
+        """Return the ε of the whole."""
         ...
 
     @property
     def rho(self) -> Fraction | None:
-        """The ρ of Gaussian noise with the same charge; None if there is none."""
+        """Return the ρ of Gaussian noise with the same charge; None if there is none."""
         ...
 
     def compute_range(self, share: Fraction) -> Fraction:
@@ -160,12 +160,12 @@ class Synthesis:
 
     @property
     def direct_std(self) -> float:
-        """The standard deviation of each cell if the whole loss were spent on noise for each marginal of the workload."""
+        """Return the standard deviation of each cell if the whole loss were spent on noise for each marginal of the workload."""
         raise NotImplementedError
 
     @cached_property
     def direct_distance(self) -> float:
-        """The expected sum of l1 distances over the workload if its marginals were measured directly, with the whole loss."""
+        """Return the expected sum of l1 distances over the workload if its marginals were measured directly, with the whole loss."""
         cells = sum(math.prod(self.shape[axis] for axis in part) for part in self.workload)
         return cells * self.direct_std * math.sqrt(2 / math.pi)
 
@@ -326,7 +326,7 @@ class Mwem(HistogramSynthesis):
 
     @property
     def direct_std(self) -> float:
-        """The same as in `Synthesis`."""
+        """Return the same as in `Synthesis`."""
         marginals = len(self.shape) + self.rounds
         share = float((1 - CHECK - (_SELECTION if self.rounds else 0)) / marginals)
         return rescale_std(self.noise, share * len(self.workload))
@@ -405,12 +405,12 @@ class SmallDatabase(HistogramSynthesis):
 
     @property
     def direct_std(self) -> float:
-        """The same as in `Synthesis`."""
+        """Return the same as in `Synthesis`."""
         return self.direct.std
 
     @property
     def database_count(self) -> int:
-        """The number of databases to choose from."""
+        """Return the number of databases to choose from."""
         return math.comb(math.prod(self.shape) + self.size - 1, self.size)
 
     def bound_shortfall(self, confidence: float) -> float:

@@ -77,7 +77,7 @@ class MergedColumn:
 
     @property
     def value_counts(self) -> Floats:
-        """How many values each bin has."""
+        """Return how many values each bin has."""
         return np.bincount(self.bins, minlength=self.size).astype(np.float64)
 
     def sum_bins(self, counts: Floats) -> Floats:
@@ -324,7 +324,7 @@ class Mst(Synthesis):
 
     @property
     def pair_count(self) -> int:
-        """The number of pairs in a tree."""
+        """Return the number of pairs in a tree."""
         return len(self.shape) - 1
 
     def run(self, tables: Tables, entropy: Entropy) -> SynthesizedRows:
@@ -414,7 +414,7 @@ class Mst(Synthesis):
 
     @property
     def direct_std(self) -> float:
-        """The same as in `Synthesis`."""
+        """Return the same as in `Synthesis`."""
         columns = _COLUMNS if self.selection is not None else (1 - CHECK) / (2 if self.pair_count else 1)
         return rescale_std(self.noise, float(columns / len(self.shape)) * len(self.workload))
 

@@ -94,7 +94,7 @@ class RandomizedTable:
 
     @property
     def loss(self) -> Fraction:
-        """The ε of one unit, rounded up."""
+        """Return the ε of one unit, rounded up."""
         rows = sum((ln_up(odds) for odds in self.odds), Fraction(0)) + 1 / self.count.scale
         return self.l1 * rows
 

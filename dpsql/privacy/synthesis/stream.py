@@ -85,12 +85,12 @@ class WeightsStream:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of values of each column."""
+        """Return the number of values of each column."""
         return self.start.shape
 
     @property
     def l1(self) -> int:
-        """The l1 sensitivity of the histogram."""
+        """Return the l1 sensitivity of the histogram."""
         return self.start.l1
 
     @classmethod

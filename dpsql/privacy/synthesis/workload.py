@@ -130,7 +130,7 @@ class MeasuredMarginal:
 
     @property
     def precision(self) -> Floats:
-        """The weight of each cell's squared error: less where there are more rows, and bounded by the noise."""
+        """Return the weight of each cell's squared error: less where there are more rows, and bounded by the noise."""
         found: Floats = 1 / (np.maximum(self.parts, 0) + max(self.noise, _EXACT))
         return found
 
@@ -145,7 +145,7 @@ class MeasuredCount:
 
     @property
     def precision(self) -> float:
-        """The weight of the squared error."""
+        """Return the weight of the squared error."""
         return 1 / (max(self.part, 0) + max(self.noise, _EXACT))
 
 

@@ -135,7 +135,7 @@ class Summand(NamedTuple):
 
     @property
     def sum(self) -> str:
-        """Its sum over pairs, which cannot wrap."""
+        """Return its sum over pairs, which cannot wrap."""
         return get_dialect().integers.emit_exact_sum(self.text, self.max_magnitude)
 
 

@@ -152,7 +152,7 @@ class UnitSums:
 
     @property
     def moments(self) -> dict[str, Statistic]:
-        """The columns of numbers of units and rows, and of the sums over rows."""
+        """Return the columns of numbers of units and rows, and of the sums over rows."""
         counts = {"units": UNITS, "n": ROWS} if self.analysis.bound.per_unit else {"n": ROWS}
         return {
             **counts,
@@ -161,12 +161,12 @@ class UnitSums:
 
     @property
     def names(self) -> list[str]:
-        """The columns of the sums over rows."""
+        """Return the columns of the sums over rows."""
         return [_name_sum_column(statistic) for statistic in self._iterate_statistics()]
 
     @property
     def row_sums(self) -> list[str]:
-        """The sums over the rows of a unit in a group, under their names."""
+        """Return the sums over the rows of a unit in a group, under their names."""
         return [
             f"{self._emit_row_sum(*statistic)} AS {_name_sum_column(statistic)}"
             for statistic in self._iterate_statistics()
@@ -174,13 +174,13 @@ class UnitSums:
 
     @property
     def pair_summands(self) -> dict[str, Summand]:
-        """What is added up of unit-group pairs, under the names of `moments`: units, rows, and limited sums over rows."""
+        """Return what is added up of unit-group pairs, under the names of `moments`: units, rows, and limited sums over rows."""
         limited = {name: Summand(name, part.max_magnitude) for name, part in self.iterate_limited_sums()}
         return {"units": ONE, "n": Summand("m", self.analysis.bound.rows), **limited}
 
     @property
     def pair_columns(self) -> list[str]:
-        """The contributions of a unit to a group, limited to its counted rows, under their names."""
+        """Return the contributions of a unit to a group, limited to its counted rows, under their names."""
         return [f"{part.text} AS {name}" for name, part in self.iterate_limited_sums()]
 
     def iterate_limited_sums(self) -> Iterator[tuple[str, Summand]]:

@@ -105,7 +105,7 @@ class ReleaseStatement:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of all columns."""
+        """Return the names of all columns."""
         score = () if self.score is None else (self.score,)
         left_out = () if self.left_out is None else (self.left_out,)
         read = (*self.moments, *self.histograms, *self.clamped_sums, *self.windows)

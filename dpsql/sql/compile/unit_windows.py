@@ -237,7 +237,7 @@ class _ValueCounts:
 
     @property
     def columns(self) -> list[Column]:
-        """The columns of the counts."""
+        """Return the columns of the counts."""
         return [
             Column(_COUNTED, f"n{place}", ColumnInfo(Type.INTEGER, "", derive_interval(window)))
             for place, window in enumerate(self.windows)

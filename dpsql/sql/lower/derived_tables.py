@@ -237,7 +237,7 @@ def _lower_long_union_all(
 
 
 def _lower_part(context: StatementContext, inner: StatementContext, query: exp.Expr) -> Source:
-    """One query of a long chain, which counts as its tables and subqueries; as one where it has none."""
+    """Return one query of a long chain, which counts as its tables and subqueries; as one where it has none."""
     alias, before = _allocate_free_alias(context, query), context.source_counter.cost
     source = inner.lower_derived_query(inner, query, alias, ())
     if context.source_counter.cost == before:
@@ -246,7 +246,7 @@ def _lower_part(context: StatementContext, inner: StatementContext, query: exp.E
 
 
 def _allocate_free_alias(context: StatementContext, node: exp.Expr) -> str:
-    """A name for a level that is no table or subquery of its own."""
+    """Return a name for a level that is no table or subquery of its own."""
     return f"#{context.count_sources(node, 1, 0)}"
 
 

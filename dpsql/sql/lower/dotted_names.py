@@ -109,12 +109,12 @@ class ColumnScope(Protocol):
 
     @property
     def source(self) -> QueryText:
-        """The text of the query."""
+        """Return the text of the query."""
         ...
 
     @property
     def outer(self) -> Self | None:
-        """The rows of the query around it."""
+        """Return the rows of the query around it."""
         ...
 
     def list_column_owners(self, name: str, owner: str | None) -> list[str]:

@@ -241,7 +241,7 @@ class GroupKeys:
 
     @property
     def source(self) -> QueryText:
-        """The text of the query."""
+        """Return the text of the query."""
         return self.scope.source
 
     def resolve(self, items: Sequence[Item]) -> None:

@@ -112,38 +112,38 @@ class Grouping(ABC):
 
     @property
     def source(self) -> QueryText:
-        """The text of the query."""
+        """Return the text of the query."""
         return self.scope.source
 
     @property
     def keys(self) -> Sequence[Expr]:
-        """The group keys."""
+        """Return the group keys."""
         return self.group_by.keys
 
     @property
     def window_rows(self) -> Relation:
-        """The rows that windows are laid on."""
+        """Return the rows that windows are laid on."""
         return self.input
 
     @property
     def group_scalars(self) -> Scalars:
-        """Lowers expressions over the groups."""
+        """Lower expressions over the groups."""
         return replace(self.constant_scalars, intercept=self._lower_group_node)
 
     @property
     def constant_scalars(self) -> Scalars:
-        """Lowers expressions in which no column may stand."""
+        """Lower expressions in which no column may stand."""
         context = self.scope.context
         return Scalars(self.source, context.parameters, context.time, self._refuse_ungrouped_column)
 
     @property
     def is_public_output(self) -> bool:
-        """Whether its output is released or public, so that windows may read it."""
+        """Return whether its output is released or public, so that windows may read it."""
         return not is_private(self.input)
 
     @property
     def output_scalars(self) -> Scalars:
-        """Lowers what is put out, chosen or ordered: expressions over the groups, and windows."""
+        """Lower what is put out, chosen or ordered: expressions over the groups, and windows."""
         outer = self.group_scalars
 
         def lower_output_node(node: exp.Expr) -> Expr | None:
@@ -161,7 +161,7 @@ class Grouping(ABC):
 
     @property
     def having_scalars(self) -> Scalars:
-        """Lowers the condition on groups."""
+        """Lower the condition on groups."""
         return replace(self.group_scalars, intercept=self._lower_having_node)
 
     def _lower_having_node(self, node: exp.Expr) -> Expr | None:

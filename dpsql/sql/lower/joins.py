@@ -440,7 +440,7 @@ class _JoinBuilder:
             )
 
     def _describe_source(self, source: Source, unnamed: str) -> str:
-        """The name that the query has for a source, or these words where it gives none."""
+        """Return the name that the query has for a source, or these words where it gives none."""
         if not source.alias.startswith("#"):
             return source.alias
         return source.table if isinstance(source, Scan) else unnamed

@@ -83,12 +83,12 @@ class SelectItems:
 
     @property
     def is_limited(self) -> bool:
-        """Whether it only keeps the first rows of an order."""
+        """Return whether it only keeps the first rows of an order."""
         return self.limit is not None or bool(self.offset)
 
     @property
     def is_paged(self) -> bool:
-        """Whether the order of rows or window values select rows."""
+        """Return whether the order of rows or window values select rows."""
         return bool(
             self.order
             or self.is_limited
@@ -191,7 +191,7 @@ class PlainSelect(Grouping):
 
     @property
     def group_scalars(self) -> Scalars:
-        """Lowers expressions over the rows."""
+        """Lower expressions over the rows."""
         return self.scope.scalars
 
     def build_outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
@@ -267,7 +267,7 @@ class DerivedGroupBy(Grouping):
 
     @property
     def window_rows(self) -> Relation:
-        """The groups that windows are laid on."""
+        """Return the groups that windows are laid on."""
         return self.build_group_by()
 
     def build_outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:

@@ -144,7 +144,7 @@ class ReleaseBuilder(Grouping):
 
     @property
     def is_public_output(self) -> bool:
-        """Whether its output is released, which it is."""
+        """Return whether its output is released, which it is."""
         return True
 
     def _build_release(self) -> Release:

@@ -107,12 +107,12 @@ class NamedSource:
 
     @property
     def alias(self) -> str:
-        """The name of the source in the query."""
+        """Return the name of the source in the query."""
         return self.relation.alias
 
     @property
     def written_alias(self) -> str | None:
-        """The alias that the query gives the source; None if it gives none."""
+        """Return the alias that the query gives the source; None if it gives none."""
         return None if self.alias.startswith("#") else self.alias
 
 
@@ -159,12 +159,12 @@ class Scope:
 
     @property
     def source(self) -> QueryText:
-        """The text of the query."""
+        """Return the text of the query."""
         return self.context.source
 
     @property
     def scalars(self) -> Scalars:
-        """Lowers expressions over the rows of this scope."""
+        """Lower expressions over the rows of this scope."""
         return Scalars(
             self.source,
             self.context.parameters,

@@ -131,7 +131,7 @@ def refuse_units(source: QueryText, node: exp.Expr, key: Expr, relation: Relatio
 
 
 def suggest_unit_comparison(scope: Scope, node: exp.Expr) -> str:
-    """The comparison of units that a subquery lacks, with the names of the query where both sides have a table with ids."""
+    """Return the comparison of units that a subquery lacks, with the names of the query where both sides have a table with ids."""
     table = node.this if isinstance(node, exp.Join) else _find_from_table(node)
     known = scope.context.catalog.find_table(table.name) if isinstance(table, exp.Table) else None
     rows_of = [scan.table for named in scope.tables.values() for scan in list_private_scans(named.relation)]
@@ -159,13 +159,13 @@ def suggest_unit_comparison(scope: Scope, node: exp.Expr) -> str:
 
 
 def _has_row_units(scope: Scope, name: str) -> bool:
-    """Whether each row of a declared table is a privacy unit."""
+    """Return whether each row of a declared table is a privacy unit."""
     table = scope.context.catalog.find_table(name)
     return table is not None and table.unit is UnitKind.ROW
 
 
 def _find_from_table(node: exp.Expr) -> exp.Expr | None:
-    """The first source of the FROM clause of a subquery."""
+    """Return the first source of the FROM clause of a subquery."""
     query = node if isinstance(node, exp.Select) else node.find(exp.Select)
     clause = None if query is None else query.args.get("from_")
     return clause.this if isinstance(clause, exp.Expr) else None

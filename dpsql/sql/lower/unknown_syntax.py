@@ -109,7 +109,7 @@ def _match_columns(node: exp.Expr, names: Iterable[str]) -> list[str]:
 
 
 def _is_simple_pattern(text: str) -> bool:
-    """Whether a regular expression is short, and takes little work on any name."""
+    """Return whether a regular expression is short, and takes little work on any name."""
     short = len(text) <= _LONGEST_PATTERN and sum(map(text.count, "*?")) <= _MOST_REPEATED
     return short and re.fullmatch(r"[\w .|*?$^]*", text) is not None
 
@@ -141,7 +141,7 @@ def refuse_constant_key(
 
 
 def suggest_statistic(node: exp.AggFunc, signature: str, given: Type) -> str | None:
-    """What to write for an aggregate of values of a type that it does not take, with the user's own SQL."""
+    """Return what to write for an aggregate of values of a type that it does not take, with the user's own SQL."""
     text = format_sql(node.this) if isinstance(node.this, exp.Expr) else "x"
     name = signature.partition("(")[0]
     why = (
@@ -166,7 +166,7 @@ def suggest_statistic(node: exp.AggFunc, signature: str, given: Type) -> str | N
 
 @lru_cache(maxsize=64)
 def find_closest_function(name: str) -> str | None:
-    """The signature of the function that a misspelt name most likely means; None where no name is close.
+    """Return the signature of the function that a misspelt name most likely means; None where no name is close.
 
     >>> find_closest_function("lenght"), find_closest_function("read_text")
     ('LENGTH(s)', None)
@@ -184,7 +184,7 @@ def find_closest_function(name: str) -> str | None:
 
 
 def count_edits(first: str, second: str) -> int:
-    """The least number of letters that are put in, left out, replaced or swapped with their neighbor.
+    """Return the least number of letters that are put in, left out, replaced or swapped with their neighbor.
 
     >>> count_edits("lenght", "length"), count_edits("count", "cot")
     (1, 2)
@@ -202,7 +202,7 @@ def count_edits(first: str, second: str) -> int:
 
 
 def _is_aggregate(name: str) -> bool:
-    """Whether a name is that of an aggregate, to which no function is similar by chance."""
+    """Return whether a name is that of an aggregate, to which no function is similar by chance."""
     known = exp.FUNCTION_BY_NAME.get(name.upper())
     return known is not None and issubclass(known, exp.AggFunc)
 

@@ -73,22 +73,22 @@ class _WindowedSelect(Protocol):
 
     @property
     def window_rows(self) -> Relation:
-        """The rows or groups that windows are laid on."""
+        """Return the rows or groups that windows are laid on."""
         ...
 
     @property
     def source(self) -> QueryText:
-        """The text of the query."""
+        """Return the text of the query."""
         ...
 
     @property
     def group_scalars(self) -> Scalars:
-        """Lowers expressions over the groups."""
+        """Lower expressions over the groups."""
         ...
 
     @property
     def is_public_output(self) -> bool:
-        """Whether its rows are released or public."""
+        """Return whether its rows are released or public."""
         ...
 
 

@@ -116,7 +116,7 @@ class QueryText:
         return str(node.sql_name() if isinstance(node, exp.Func) else node.key).upper()
 
     def has_call(self, name: str) -> bool:
-        """Whether the text calls a function of this name anywhere."""
+        """Return whether the text calls a function of this name anywhere."""
         return bool(name) and re.search(rf"\b{re.escape(name)}\s*\(", self.text, re.IGNORECASE) is not None
 
     def refuse(self, node: exp.Expr | None, code: str, message: str, hint: str | None = None) -> NoReturn:
@@ -124,7 +124,7 @@ class QueryText:
         raise QueryRejected(message, code=code, hint=hint, position=self.find_position(node), text=self.text)
 
     def describe_clause(self, node: exp.Expr, key: str, value: object) -> str:
-        """An argument of a node that is not supported, in SQL: its clause where it has a name, else the SQL of the node.
+        """Return an argument of a node that is not supported, in SQL: its clause where it has a name, else the SQL of the node.
 
         The parser's own names for nodes and their arguments are never shown.
         """
@@ -183,7 +183,7 @@ def is_valid_text(value: str) -> bool:
 
 
 def format_sql(node: exp.Expr, dialect: str = "duckdb") -> str:
-    """A part of a query in a dialect, in one line of at most some 60 characters, as messages show it."""
+    """Return a part of a query in a dialect, in one line of at most some 60 characters, as messages show it."""
     text = node.sql(dialect=dialect, comments=False, unsupported_level=ErrorLevel.IGNORE)
     text = " ".join(text.split())
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"

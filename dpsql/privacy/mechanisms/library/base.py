@@ -41,7 +41,7 @@ class LibraryMechanism(Protocol):
 
     @property
     def variance(self) -> float:
-        """The variance of the error, rounded to nearest."""
+        """Return the variance of the error, rounded to nearest."""
         ...
 
     def interval(self, confidence: float) -> tuple[float, float]:
@@ -78,12 +78,12 @@ class NoiseMechanism(ABC):
     @property
     @abstractmethod
     def law(self) -> Mechanism:
-        """The law of one coordinate's noise, on the integers: 1 is one `step`."""
+        """Return the law of one coordinate's noise, on the integers: 1 is one `step`."""
 
     @property
     @abstractmethod
     def spacing(self) -> Fraction:
-        """The lattice's step, exactly."""
+        """Return the lattice's step, exactly."""
 
     @abstractmethod
     def profile(self) -> Profile:
@@ -141,7 +141,7 @@ class NoiseMechanism(ABC):
 
     @property
     def variance(self) -> float:
-        """The variance of one coordinate's noise, rounded to nearest."""
+        """Return the variance of one coordinate's noise, rounded to nearest."""
         return self.law.compute_variance() * float(self.spacing) ** 2
 
     def interval(self, confidence: float) -> tuple[float, float]:
@@ -168,7 +168,7 @@ class NoiseMechanism(ABC):
 
     @property
     def rounds(self) -> bool:
-        """Whether values may lie between the points of the lattice; if not, they are refused there."""
+        """Return whether values may lie between the points of the lattice; if not, they are refused there."""
         return True
 
     def _round_to_lattice(self, value: Any) -> int:

@@ -78,7 +78,7 @@ class GaussianMechanism(NoiseMechanism):
 
     @property
     def _mu(self) -> Decimal:
-        """The μ of the calibration."""
+        """Return the μ of the calibration."""
         epsilon, delta = parse_amount(self.epsilon), parse_amount(self.delta)
         if self.calibration == "analytic":
             return convert_to_mu(epsilon, delta)
@@ -90,12 +90,12 @@ class GaussianMechanism(NoiseMechanism):
 
     @property
     def spacing(self) -> Fraction:
-        """The lattice's step, exactly."""
+        """Return the lattice's step, exactly."""
         return parse_amount(self.step or 1, "step")
 
     @property
     def law(self) -> DiscreteGaussian:
-        """The discrete Gaussian law, in squared steps: nearly the least variance with at most the μ of the calibration."""
+        """Return the discrete Gaussian law, in squared steps: nearly the least variance with at most the μ of the calibration."""
         wanted = self._mu
         # A twelfth of a squared step is what the lattice costs; whole multiples of 2**-20 keep numbers short.
         variance = self._squared_sensitivity / Fraction(wanted) ** 2 + Fraction(1, 12)
@@ -106,7 +106,7 @@ class GaussianMechanism(NoiseMechanism):
 
     @property
     def mu(self) -> Decimal:
-        """The μ of the noise in Gaussian differential privacy, rounded up."""
+        """Return the μ of the noise in Gaussian differential privacy, rounded up."""
         return bound_discrete_gaussian_mu(self.law.variance, self._squared_sensitivity)
 
     def profile(self) -> GaussianProfile:
@@ -159,7 +159,7 @@ class DiscreteGaussianMechanism(NoiseMechanism):
 
     @property
     def law(self) -> DiscreteGaussian:
-        """The law itself."""
+        """Return the law itself."""
         return DiscreteGaussian.calibrate(parse_amount(self.sensitivity) ** 2, parse_amount(self.rho))
 
     def profile(self) -> GaussianProfile:

@@ -61,12 +61,12 @@ class LaplaceMechanism(NoiseMechanism):
 
     @property
     def spacing(self) -> Fraction:
-        """The lattice's step, exactly."""
+        """Return the lattice's step, exactly."""
         return parse_amount(self.step or 1, "step")
 
     @property
     def law(self) -> Geometric:
-        """The two-sided geometric law, in steps."""
+        """Return the two-sided geometric law, in steps."""
         moved = bound_l1_steps(parse_amount(self.sensitivity), self.spacing, self.dimensions)
         return Geometric.calibrate(Fraction(moved), parse_amount(self.epsilon))
 
@@ -129,7 +129,7 @@ class GeometricMechanism(NoiseMechanism):
 
     @property
     def law(self) -> Geometric:
-        """The law itself."""
+        """Return the law itself."""
         return Geometric.calibrate(parse_amount(self.sensitivity), parse_amount(self.epsilon))
 
     def profile(self) -> Profile:
@@ -191,12 +191,12 @@ class StaircaseMechanism(NoiseMechanism):
 
     @property
     def spacing(self) -> Fraction:
-        """The lattice's step, exactly."""
+        """Return the lattice's step, exactly."""
         return parse_amount(self.step or 1, "step")
 
     @property
     def law(self) -> Staircase:
-        """The law on the lattice."""
+        """Return the law on the lattice."""
         epsilon, width = (
             parse_amount(self.epsilon),
             bound_steps_moved(parse_amount(self.sensitivity), self.spacing),

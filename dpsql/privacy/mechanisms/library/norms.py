@@ -65,12 +65,12 @@ class CubeMechanism(NoiseMechanism):
 
     @property
     def spacing(self) -> Fraction:
-        """The lattice's step, exactly."""
+        """Return the lattice's step, exactly."""
         return parse_amount(self.step or 1, "step")
 
     @property
     def law(self) -> LInfinityMechanism:
-        """The law on the lattice."""
+        """Return the law on the lattice."""
         moved = bound_steps_moved(parse_amount(self.sensitivity), self.spacing)
         return LInfinityMechanism.calibrate(Fraction(moved), parse_amount(self.epsilon), self.dimensions)
 
@@ -205,12 +205,12 @@ class VectorMechanism(NoiseMechanism):
 
     @property
     def spacing(self) -> Fraction:
-        """The lattice's step, exactly."""
+        """Return the lattice's step, exactly."""
         return parse_amount(self.step or 1, "step")
 
     @property
     def law(self) -> KNormMechanism:
-        """The law on the lattice."""
+        """Return the law on the lattice."""
         moved = bound_root(
             bound_squared_l2_steps(parse_amount(self.sensitivity), self.spacing, self.dimensions)
         )

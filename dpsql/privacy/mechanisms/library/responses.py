@@ -42,12 +42,12 @@ class LocalMechanism(ABC):
     @property
     @abstractmethod
     def p(self) -> float:
-        """The probability that an answer supports the truth."""
+        """Return the probability that an answer supports the truth."""
 
     @property
     @abstractmethod
     def q(self) -> float:
-        """The probability that an answer supports a given choice that is not the truth."""
+        """Return the probability that an answer supports a given choice that is not the truth."""
 
     @property
     @abstractmethod
@@ -76,7 +76,7 @@ class LocalMechanism(ABC):
 
     @property
     def variance(self) -> float:
-        """The variance of a rare choice's frequency as estimated from one answer; that of n answers is an nth of it.
+        """Return the variance of a rare choice's frequency as estimated from one answer; that of n answers is an nth of it.
 
         Source: Wang, Blocki, Li, Jha 2017, equation (4) for any p and q.
         """
@@ -173,14 +173,14 @@ class RandomizedResponse(LocalMechanism):
 
     @property
     def p(self) -> float:
-        """The probability of the truth."""
+        """Return the probability of the truth."""
         if self.odds is not None:
             return float(parse_amount(self.odds) / (parse_amount(self.odds) + self.choices - 1))
         return 1 / (1 + (self.choices - 1) * math.exp(-float(self.loss)))
 
     @property
     def q(self) -> float:
-        """The probability of any other choice."""
+        """Return the probability of any other choice."""
         if self.odds is not None:
             return float(1 / (parse_amount(self.odds) + self.choices - 1))
         shrunk = math.exp(-float(self.loss))

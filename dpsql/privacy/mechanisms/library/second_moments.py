@@ -57,7 +57,7 @@ class WishartProfile:
 
     @property
     def tail(self) -> Decimal | None:
-        """None: δ does not fall below a floor."""
+        """Return None: δ does not fall below a floor."""
         return None
 
     def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:
@@ -148,13 +148,13 @@ class WishartMechanism:
 
     @property
     def mean(self) -> Floats:
-        """The mean of the noise, a multiple of the unit matrix."""
+        """Return the mean of the noise, a multiple of the unit matrix."""
         found: Floats = self.degrees * float(parse_amount(self.bound)) ** 2 * np.eye(self.dimensions)
         return found
 
     @property
     def variance(self) -> float:
-        """The variance of an entry on the diagonal, 2k·bound⁴; that of any other entry is half of it."""
+        """Return the variance of an entry on the diagonal, 2k·bound⁴; that of any other entry is half of it."""
         return 2 * self.degrees * float(parse_amount(self.bound)) ** 4
 
     def interval(self, confidence: float) -> tuple[float, float]:
@@ -239,7 +239,7 @@ class SecondMoments:
 
     @property
     def candidates(self) -> tuple[AdditiveMechanism, ...]:
-        """The mechanisms on the entries, each with the whole loss."""
+        """Return the mechanisms on the entries, each with the whole loss."""
         cells, square, epsilon = self._entry_count, parse_amount(self.bound) ** 2, parse_amount(self.epsilon)
         pure: tuple[AdditiveMechanism, ...] = (
             LaplaceMechanism(
@@ -258,12 +258,12 @@ class SecondMoments:
 
     @property
     def chosen(self) -> AdditiveMechanism:
-        """The candidate with the least expected error."""
+        """Return the candidate with the least expected error."""
         return min(self.candidates, key=self._compute_error)
 
     @property
     def errors(self) -> dict[str, float]:
-        """The root mean square of the Frobenius norm of the noise, by the names of the mechanisms."""
+        """Return the root mean square of the Frobenius norm of the noise, by the names of the mechanisms."""
         found = {each.name: self._compute_error(each) for each in self.candidates}
         if self.delta is not None:
             noise = WishartMechanism(

@@ -83,7 +83,7 @@ class SelectionMechanism(ABC):
 
     @property
     def variance(self) -> float:
-        """The variance of the selected candidate's score."""
+        """Return the variance of the selected candidate's score."""
         scores, chances = self._float_scores, self.probabilities()
         mean = float((scores * chances).sum())
         return float(((scores - mean) ** 2 * chances).sum())
@@ -128,7 +128,7 @@ class SelectionMechanism(ABC):
 
     @property
     def _penalties(self) -> tuple[list[int], Fraction]:
-        """The distances of the scores from the highest, as whole multiples of a unit, and that unit."""
+        """Return the distances of the scores from the highest, as whole multiples of a unit, and that unit."""
         unit = Fraction(1, math.lcm(*(score.denominator for score in self._exact_scores)))
         best = max(self._exact_scores)
         return [int((best - score) / unit) for score in self._exact_scores], unit
@@ -272,7 +272,7 @@ class ReportNoisyMax(SelectionMechanism):
 
     @property
     def _noise(self) -> tuple[list[int], Geometric]:
-        """The distances of the scores from the highest, in lattice steps, and the law of the noise in these steps."""
+        """Return the distances of the scores from the highest, in lattice steps, and the law of the noise in these steps."""
         finest = 1 / self._rate / _FINE
         step = compute_spacing(None, finest * FINENESS)
         moved = bound_steps_moved(parse_amount(self.sensitivity), step) * (1 if self.monotone else 2)

@@ -29,12 +29,12 @@ class GroupedRows(Protocol):
 
     @property
     def keys(self) -> Sequence[Expr]:
-        """The group keys."""
+        """Return the group keys."""
         ...
 
     @property
     def source(self) -> QueryText:
-        """The text of the query."""
+        """Return the text of the query."""
 
     def lower_argument(self, node: exp.Expr) -> Expr:
         """Return the argument of an aggregate. Raises QueryRejected for an aggregate in it."""
@@ -137,12 +137,12 @@ class AggregateCall:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All spellings, the usual one first."""
+        """Return all spellings, the usual one first."""
         return tuple(name for form in self.forms for name in form.names)
 
     @property
     def contexts(self) -> frozenset[AggregateContext]:
-        """Where it may stand."""
+        """Return where it may stand."""
         found = set()
         if not isinstance(self.across, Refusal):
             found.add(AggregateContext.ACROSS_UNITS)
