@@ -85,6 +85,6 @@ def finer_than_a_sum_with_one(naive: Naive) -> bool:
     return any(abs(value) < 0.5 and Fraction(value) % Fraction(1, 2**53) != 0 for value in one)
 
 
-def test_low_bits_of_float_noise_tell_whether_somebody_is_there(rows: list[Row]) -> None:
+def test_low_bits_of_float_noise_reveal_a_person(rows: list[Row]) -> None:
     """The attack works on float noise: some answers can come from one of two neighbours alone."""
     assert told_apart(finer_than_a_sum_with_one, world(*rows), world(*rows, person(99)))

@@ -14,7 +14,7 @@ FREE = [
 
 
 @pytest.mark.parametrize("sql", FREE)
-def test_what_is_not_charged_reads_nothing(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uncharged_query_reads_nothing(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Public keys alone are answered while the engine refuses to run anything: no failure could tell."""
     connection = world(person(1))
 
@@ -26,7 +26,7 @@ def test_what_is_not_charged_reads_nothing(sql: str, monkeypatch: pytest.MonkeyP
     assert spent(connection) == 0
 
 
-def test_what_is_charged_would_be_seen_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_charged_query_reads_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test can fail: a count does run on the engine."""
     connection = world(person(1))
     asked: list[str] = []

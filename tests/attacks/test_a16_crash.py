@@ -107,7 +107,7 @@ def deaths(
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["new", "existing"])
-def test_killed_at_every_step(tmp_path: Path, *, begun: bool) -> None:
+def test_charge_is_atomic_when_killed_at_any_step(tmp_path: Path, *, begun: bool) -> None:
     """Before and after each statement, commit and close: all or none of the charge, and none lost."""
     found = deaths(tmp_path, begun=begun)
     assert {(death.killed, death.told, death.charged) for death in found} == {
@@ -119,8 +119,8 @@ def test_killed_at_every_step(tmp_path: Path, *, begun: bool) -> None:
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["new", "existing"])
-def test_killed_at_every_step_beside_an_anchor(tmp_path: Path, *, begun: bool) -> None:
-    """The anchor is never ahead of the ledger, at most one charge behind, and holds each charge told of."""
+def test_anchor_is_consistent_when_killed_at_any_step(tmp_path: Path, *, begun: bool) -> None:
+    """The anchor is never ahead of the ledger, at most one charge behind, and holds each reported charge."""
     found = deaths(tmp_path, begun=begun, anchored=True)
     assert {(death.charged, death.anchored, death.told) for death in found} == {
         (False, False, False),
@@ -130,14 +130,14 @@ def test_killed_at_every_step_beside_an_anchor(tmp_path: Path, *, begun: bool) -
     }
 
 
-def test_telling_before_the_commit_would_be_seen(tmp_path: Path) -> None:
-    """The attack works on a naive engine: killed between telling and committing, it leaves no charge."""
+def test_reporting_before_the_commit_is_observable(tmp_path: Path) -> None:
+    """The attack works on a naive engine: killed between report and commit, it leaves no charge."""
     found = deaths(tmp_path, begun=True, charging=told_as_it_commits)
     assert any(death.told and not death.charged for death in found)
 
 
-def test_killed_at_any_moment(tmp_path: Path) -> None:
-    """A process killed amid a stream of charges: each that it told of is kept, and one more at most."""
+def test_reported_charges_survive_a_kill_at_any_moment(tmp_path: Path) -> None:
+    """When a process is killed in a stream of charges, each reported charge is kept, and one more at most."""
     path = tmp_path / "a.ledger"
 
     def stream(tell: int) -> None:

@@ -30,8 +30,8 @@ def session(ledger: Ledger, tell: Callable[[bytes], object]) -> None:
     tell(b"g")
 
 
-def test_killed_at_every_step(tmp_path: Path) -> None:
-    """What it was told of is there, whole; what is open is given back by another, once; the answer stays paid for."""
+def test_reported_slices_survive_a_kill_at_any_step(tmp_path: Path) -> None:
+    """Reported slices are whole; another process closes an open one once; the answer stays paid for."""
     ends, killed, step = set[tuple[str, int]](), True, 0
     while killed:
         step += 1

@@ -71,7 +71,7 @@ def test_no_extreme_makes_a_statement_fail(
         )
 
 
-def test_a_distance_in_64_bits_tells_one_row(worlds: tuple[Connection, Connection]) -> None:
+def test_distance_in_64_bits_reveals_a_row(worlds: tuple[Connection, Connection]) -> None:
     """The attack works where the least point is first subtracted in 64 bits: an exact yes or no at ε = 10⁻⁶."""
     sql = asked("MEDIAN({0})", EXTREMES[0])
     outcomes: list[Any] = []

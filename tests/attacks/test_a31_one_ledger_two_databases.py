@@ -73,7 +73,7 @@ def frames(people: int) -> dict[str, Any]:
     return {"people": duckdb.sql(f"SELECT range AS id FROM range({people})").to_arrow_table()}
 
 
-def test_a_careless_ledger_answers_north_for_south(
+def test_careless_ledger_answers_one_database_for_another(
     files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The attack works where a database is known by its policy alone: one's count is the other's, and is refined."""
@@ -103,7 +103,7 @@ def test_another_file_is_refused_before_a_charge(files: dict[str, Path], tmp_pat
     assert near(count, "south")
 
 
-def test_two_that_are_open_at_once(files: dict[str, Path], tmp_path: Path) -> None:
+def test_first_charge_binds_the_ledger_to_one_database(files: dict[str, Path], tmp_path: Path) -> None:
     """Whoever is charged first decides of which database the ledger is."""
     ledger = tmp_path / "a.ledger"
     with opened(files["north"], ledger) as north, opened(files["south"], ledger) as south:
@@ -114,7 +114,7 @@ def test_two_that_are_open_at_once(files: dict[str, Path], tmp_path: Path) -> No
         assert len(north.engine.ledger.list_entries()) == 1
 
 
-def test_a_name_is_for_ever(files: dict[str, Path], tmp_path: Path) -> None:
+def test_database_name_is_permanent(files: dict[str, Path], tmp_path: Path) -> None:
     """It goes with the file wherever that lies; another name, or none, is another database."""
     ledger, moved = tmp_path / "a.ledger", tmp_path / "elsewhere.duckdb"
     first, _ = asked(files["north"], ledger, database="north")
@@ -126,7 +126,7 @@ def test_a_name_is_for_ever(files: dict[str, Path], tmp_path: Path) -> None:
             opened(files["south"], ledger, **other)
 
 
-def test_one_file_by_two_ways(
+def test_one_file_by_two_paths_is_one_database(
     files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A relative path, a link and the owner's own connection lead to the same database."""
@@ -140,7 +140,7 @@ def test_one_file_by_two_ways(
         assert asked(own, ledger) == (first, "replayed")
 
 
-def test_a_file_that_took_the_place_of_another(files: dict[str, Path], tmp_path: Path) -> None:
+def test_replaced_file_keeps_the_budget_without_its_answers(files: dict[str, Path], tmp_path: Path) -> None:
     """At the same path: the budget goes on, but nothing of the old file is answered or refined for the new one."""
     ledger = tmp_path / "a.ledger"
     asked(files["north"], ledger)
@@ -160,8 +160,8 @@ REMADE: dict[str, Callable[[int], Any]] = {"frames": frames, "a connection in me
 
 
 @pytest.mark.parametrize("make", REMADE.values(), ids=REMADE)
-def test_what_is_in_memory_is_another_for_each_connection(make: Callable[[int], Any], tmp_path: Path) -> None:
-    """Within one connection answers are replayed and refined; the next connection asks anew, unless it has a name."""
+def test_each_memory_connection_is_another_database(make: Callable[[int], Any], tmp_path: Path) -> None:
+    """Answers are replayed and refined within one connection; the next one starts fresh unless named."""
     ledger = tmp_path / "a.ledger"
     with opened(make(1000), ledger) as connection:
         connection.query(COUNT, epsilon=1)

@@ -61,7 +61,7 @@ FAULTS = (
         rows = min(bound_rows(release.input, facts), found + 1)
         """,
         "the noise says how many rows there are",
-        "tests/attacks/test_a14_budget_as_output.py::test_the_statement_and_the_explanation_are_equal",
+        "tests/attacks/test_a14_budget_as_output.py::test_statement_and_explanation_are_equal",
     ),
     Fault(
         "rows-without-a-partner-forgotten",
@@ -239,7 +239,7 @@ FAULTS = (
         "self.scale * self.min_frequency",
         "self.scale",
         "delta covers one unit, not the last of the fewest",
-        "tests/attacks/test_a11_secret_keys.py::test_a_small_department_is_never_shown",
+        "tests/attacks/test_a11_secret_keys.py::test_small_department_is_never_shown",
     ),
     Fault(
         "delta-for-each-group",
@@ -287,7 +287,7 @@ FAULTS = (
         "return self.is_grouped and (self.domains is None or self.bound.min_frequency > 1)",
         "return self.is_grouped and self.domains is None",
         "a declared key is shown however few units have it",
-        "tests/attacks/test_a21_small_groups.py::test_below_the_minimum_frequency_nothing_is_shown",
+        "tests/attacks/test_a21_small_groups.py::test_group_below_min_frequency_is_never_shown",
     ),
     Fault(
         "null-is-no-key",

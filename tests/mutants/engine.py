@@ -5,7 +5,7 @@ from __future__ import annotations
 from .fault import Fault
 
 _CELLS = "tests/test_release.py::test_every_cell_has_a_draw_of_its_own"
-_KEPT = "tests/attacks/test_a06_engine_errors.py::test_the_text_is_constant_and_the_charge_stays"
+_KEPT = "tests/attacks/test_a06_engine_errors.py::test_failure_has_constant_text_and_keeps_its_charge"
 
 FAULTS = (
     Fault(
@@ -38,7 +38,7 @@ FAULTS = (
         charged = charge(engine, prepared)
         """,
         "a query whose rows are sorted is charged only when they have been read",
-        "tests/attacks/test_a06_engine_errors.py::test_what_is_post_processed_is_charged_before_it_is_read",
+        "tests/attacks/test_a06_engine_errors.py::test_post_processed_query_is_charged_before_its_read",
     ),
     Fault(
         "earlier-release-passed-by",
@@ -153,7 +153,7 @@ FAULTS = (
         )
         """,
         "the ledger hears of the noise and not of delta",
-        "tests/attacks/test_a23_options.py::test_a_delta_of_one_or_more_buys_nothing",
+        "tests/attacks/test_a23_options.py::test_delta_of_one_or_more_buys_nothing",
     ),
     Fault(
         "only-the-first-release-charged",
@@ -193,7 +193,7 @@ FAULTS = (
         "rows = backend.run_statement(statement.sql) if charged else Exact([])",
         "rows = backend.run_statement(statement.sql)",
         "what is not charged reads private rows, and may fail on one",
-        "tests/attacks/test_a14_reading_without_paying.py::test_what_is_not_charged_reads_nothing",
+        "tests/attacks/test_a14_reading_without_paying.py::test_uncharged_query_reads_nothing",
     ),
     Fault(
         "explain-reads",
@@ -212,7 +212,7 @@ FAULTS = (
         "build_charge_details(engine, prepared)",
         '{"policy": str(engine.backend.run_statement(prepared.single_release.statement.sql).reveal())}',
         "an entry holds an exact value",
-        "tests/attacks/test_a14_budget_as_output.py::test_everything_but_the_rows_is_equal[one more]",
+        "tests/attacks/test_a14_budget_as_output.py::test_observations_other_than_rows_are_equal[one more]",
     ),
     Fault(
         "cause-of-a-failure-shown",
@@ -220,7 +220,7 @@ FAULTS = (
         "raise failure",
         "return draw()",
         "an error's frames hold exact values",
-        "tests/attacks/test_a22_exact_values.py::test_a_failure_after_the_read_shows_no_locals",
+        "tests/attacks/test_a22_exact_values.py::test_failure_after_the_read_shows_no_locals",
     ),
     Fault(
         "one-draw-for-all-cells-of-a-group",
@@ -270,7 +270,7 @@ FAULTS = (
         "analysis.selects_keys",
         "analysis.domains",
         "a declared key is shown if somebody has it",
-        "tests/attacks/test_a10_presence.py::test_nothing_is_declared_to_be_null_away",
+        "tests/attacks/test_a10_presence.py::test_not_null_key_has_no_null_group",
     ),
     Fault(
         "keys-chosen-by-exact-counts",
@@ -286,7 +286,7 @@ FAULTS = (
         "_is_selected(decided, units, count)",
         "True",
         "every key is shown",
-        "tests/attacks/test_a11_secret_keys.py::test_many_rows_of_one_unit_are_still_one_unit",
+        "tests/attacks/test_a11_secret_keys.py::test_many_rows_of_one_unit_count_as_one_unit",
     ),
     Fault(
         "least-frequency-left-to-the-engine",
@@ -310,7 +310,7 @@ FAULTS = (
         'return "Exact(hidden)"',
         'return f"Exact({self.__rows})"',
         "a log or a traceback holds exact values",
-        "tests/attacks/test_a22_exact_values.py::test_an_exact_value_does_not_write_itself",
+        "tests/attacks/test_a22_exact_values.py::test_exact_value_has_no_text",
     ),
     Fault(
         "unsound-optimizer-runs",
@@ -421,7 +421,7 @@ FAULTS = (
         "duckdb.connect(config=config)",
         'duckdb.connect(config={"explain_output": config["explain_output"]})',
         "an engine that holds frames is open",
-        "tests/attacks/test_a09_catalogues_and_files.py::test_the_locks_are_closed_for_good",
+        "tests/attacks/test_a09_catalogues_and_files.py::test_locks_stay_closed",
     ),
     Fault(
         "scratch-not-locked",
@@ -486,7 +486,7 @@ FAULTS = (
         """
         ''',
         "another table of the same name is read than was checked",
-        "tests/attacks/test_a08_name_games.py::test_the_table_that_was_checked_is_the_one_that_is_read",
+        "tests/attacks/test_a08_name_games.py::test_checked_table_is_the_table_read",
     ),
     Fault(
         "types-guessed-from-values",

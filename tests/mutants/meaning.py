@@ -159,7 +159,7 @@ FAULTS = (
         "return [True] * len(table.rows)",
         "return [False] * len(table.rows)",
         "a value is shown though no count says how many units are behind it",
-        "tests/attacks/test_a21_small_groups.py::test_what_is_not_measured_is_withheld",
+        "tests/attacks/test_a21_small_groups.py::test_unmeasured_value_is_withheld",
     ),
     Fault(
         "keys-of-two-columns-taken-for-coarse",

@@ -197,7 +197,7 @@ FAULTS = (
         "np.frombuffer(os.urandom(8 * count), dtype=np.uint64)",
         "np.random.Generator(np.random.PCG64(7)).integers(0, 2**64, count, np.uint64)",
         "the noise is known beforehand",
-        "tests/attacks/test_a18_predictable_noise.py::test_no_module_seeds_or_keeps_a_generator",
+        "tests/attacks/test_a18_predictable_noise.py::test_no_module_seeds_or_stores_a_generator",
     ),
     Fault(
         "entropy-shared-by-a-fork",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .fault import Fault
 
 _SLICES = "tests/ledger/test_reservations.py"
-_FORGED = "tests/attacks/test_a17_slices.py::test_forged_slices_do_not_add_up"
+_FORGED = "tests/attacks/test_a17_slices.py::test_forged_slices_are_refused"
 _FACE = "tests/api/test_reservations.py"
 
 _LAW = "tests/ledger/test_every_column.py"

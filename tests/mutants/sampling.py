@@ -23,7 +23,7 @@ FAULTS = (
         "drawn = draw_secret(entropy)",
         "drawn = PLACEHOLDER",
         "everybody can compute who is in a sample, which is the same in all releases",
-        f"{_SECRET}::test_no_two_answers_are_of_one_sample",
+        f"{_SECRET}::test_no_two_answers_share_a_sample",
     ),
     Fault(
         "last-stage-of-another-sample",

@@ -209,7 +209,7 @@ FAULTS = (
         "depth > MAX_DEPTH",
         "depth > 100 * MAX_DEPTH",
         "a deep query ends in a RecursionError",
-        "tests/attacks/test_a23_options.py::test_depth_and_bulk_are_refused[sums]",
+        "tests/attacks/test_a23_options.py::test_excess_depth_and_length_are_refused[sums]",
     ),
     Fault(
         "functions-of-other-dialects-pass",
@@ -357,7 +357,7 @@ FAULTS = (
         "self.at.date() if kind is Type.DATE else self.at",
         "self.at.date() if kind is Type.DATE else dt.datetime.now()",
         "a plan depends on when it is made, not on when it is asked for",
-        "tests/attacks/test_a19_volatile_functions.py::test_the_clock_is_read_once_and_never_by_the_engine[now()]",
+        "tests/attacks/test_a19_volatile_functions.py::test_clock_is_read_once_outside_the_engine[now()]",
     ),
     Fault(
         "columns-where-constants-belong",
@@ -373,7 +373,7 @@ FAULTS = (
         "derive_interval(built).is_within(SAFE_INTEGER)",
         "derive_interval(built)",
         "a product beyond 64 bits is NULL",
-        "tests/attacks/test_a03_exact_sums.py::test_a_product_beyond_64_bits_is_no_null",
+        "tests/attacks/test_a03_exact_sums.py::test_product_beyond_64_bits_is_not_null",
     ),
     Fault(
         "intervals-too-narrow",
@@ -397,7 +397,7 @@ FAULTS = (
         'f"CAST(TRY_CAST({{0}} AS {name}) AS BIGINT)"',
         'f"CAST(CAST({{0}} AS {name}) AS BIGINT)"',
         "one row's text that is no number fails the query",
-        "tests/attacks/test_a05_data_errors.py::test_what_is_accepted_never_fails",
+        "tests/attacks/test_a05_data_errors.py::test_accepted_queries_never_fail",
     ),
     Fault(
         "days-out-of-range-fail",
@@ -409,7 +409,7 @@ FAULTS = (
         f"DATE_TRUNC('{unit}', TRY_CAST({{0}} AS TIMESTAMP))"
         """,
         "one row's day at the end of the calendar fails the query",
-        "tests/attacks/test_a05_data_errors.py::test_what_is_accepted_never_fails",
+        "tests/attacks/test_a05_data_errors.py::test_accepted_queries_never_fail",
     ),
     Fault(
         "whole-numbers-overflow",
@@ -417,7 +417,7 @@ FAULTS = (
         'f"TRY_CAST((CAST({{0}} AS HUGEINT) {symbol} {{1}}) AS BIGINT)"',
         'f"({{0}} {symbol} {{1}})"',
         "a product fails on a row that a condition drops",
-        "tests/attacks/test_a27_evaluation_order.py::test_no_product_is_of_64_bits[joined to itself]",
+        "tests/attacks/test_a27_evaluation_order.py::test_products_need_more_than_64_bits[joined to itself]",
     ),
     Fault(
         "negated-whole-numbers-overflow",
@@ -433,7 +433,7 @@ FAULTS = (
         "moved = [_clip_value(value, around) for value in values]",
         "moved = [_clip_value(value, ANYWHERE) for value in values]",
         "noise of any size enters among private rows",
-        "tests/attacks/test_a28_released_factors.py::test_a_factor_is_read_within_its_interval",
+        "tests/attacks/test_a28_released_factors.py::test_released_factor_is_clamped_to_its_interval",
     ),
     Fault(
         "released-values-enter-beyond-their-column",
@@ -441,7 +441,7 @@ FAULTS = (
         "derive_interval(column).narrow_to(around)",
         "derive_interval(column)",
         "a released minimum is read beyond the interval that the plan derived for it",
-        "tests/attacks/test_a28_released_factors.py::test_what_lies_in_the_interval_of_a_column_enters_within_it",
+        "tests/attacks/test_a28_released_factors.py::test_value_within_a_column_interval_is_clamped_to_it",
     ),
     Fault(
         "a-released-sum-lies-in-the-interval-of-its-column",
@@ -449,7 +449,7 @@ FAULTS = (
         "AGGREGATES[item.function].within_argument",
         "item.function",
         "a total is cut to what one value may be",
-        "tests/attacks/test_a28_released_factors.py::test_what_lies_in_the_interval_of_a_column_enters_within_it",
+        "tests/attacks/test_a28_released_factors.py::test_value_within_a_column_interval_is_clamped_to_it",
     ),
     Fault(
         "common-tables-cost-nothing-again",
@@ -489,7 +489,7 @@ FAULTS = (
         "None if isinstance(at, (int, float)) and at != value and at in merged else at",
         "at",
         "noisy keys beyond their interval become equal, and a private row is joined to all of them",
-        "tests/attacks/test_a28_released_factors.py::test_values_that_differ_never_become_one",
+        "tests/attacks/test_a28_released_factors.py::test_distinct_values_never_merge",
     ),
     Fault(
         "any-epsilon-is-asked-for",
@@ -497,7 +497,7 @@ FAULTS = (
         "require_above_floor(engine.policy.min_epsilon, terms.loss)",
         "",
         "noise is made as large as an analyst wants",
-        "tests/attacks/test_a28_released_factors.py::test_no_query_asks_for_less_than_the_least",
+        "tests/attacks/test_a28_released_factors.py::test_loss_below_the_minimum_is_refused",
     ),
     Fault(
         "comparison-narrows-the-wrong-side",

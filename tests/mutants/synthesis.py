@@ -17,7 +17,7 @@ FAULTS = (
         "require_current_entry(engine, entry)",
         "",
         "a stream draws fresh noise in a period that did not pay for it",
-        f"{_PAID}::test_a_stream_ends_with_the_budget_that_paid_for_it[renew]",
+        f"{_PAID}::test_stream_ends_with_the_budget_that_paid[renew]",
     ),
     Fault(
         "paid-before-a-reset",
@@ -25,7 +25,7 @@ FAULTS = (
         "row['id'] < read_last_reset(connection, key)",
         "False",
         "what was paid for before a reset is released after it",
-        f"{_PAID}::test_what_was_paid_is_looked_up_in_one_place[0-visits-True]",
+        f"{_PAID}::test_payment_is_looked_up_in_one_place[0-visits-True]",
     ),
     Fault(
         "paid-in-a-former-period",
@@ -33,7 +33,7 @@ FAULTS = (
         "row['period'] != balance.period",
         "False",
         "what was paid for in one period is released in the next",
-        f"{_PAID}::test_what_was_paid_is_looked_up_in_one_place[8--True]",
+        f"{_PAID}::test_payment_is_looked_up_in_one_place[8--True]",
     ),
     Fault(
         "values-rounded-to-the-nearer-end",

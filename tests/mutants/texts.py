@@ -32,7 +32,7 @@ FAULTS = (
         "require_bounded_texts(outer, work)",
         "pass",
         "nothing refuses a chain of texts that grow",
-        f"{_GROWTH}::test_growth_through_columns_is_refused_for_everybody",
+        f"{_GROWTH}::test_growth_through_columns_is_refused",
     ),
     Fault(
         "texts-of-unions-are-of-one-side",
@@ -104,7 +104,7 @@ FAULTS = (
         'f"LEFT({{0}}, {MOST_COMPARED})"',
         '"{0}"',
         "one row with a long text takes gigabytes, outside the memory that the engine counts",
-        f"{_WORK}::test_distances_are_of_the_first_letters",
+        f"{_WORK}::test_distances_use_the_first_letters",
     ),
     Fault(
         "work-is-of-one-call",
@@ -112,7 +112,7 @@ FAULTS = (
         "work += part.work + part.work if place in expr.function.doubled_arguments else part.work",
         "pass",
         "many costly calls in one statement count as the last one",
-        f"{_WORK}::test_what_one_row_could_take_is_refused",
+        f"{_WORK}::test_excessive_work_of_one_row_is_refused",
     ),
     Fault(
         "states-of-expressions-are-not-counted",
@@ -120,7 +120,7 @@ FAULTS = (
         "_STEPS if size <= _FEW and several <= _AMBIGUOUS else _SLOWLY * size",
         "_STEPS",
         "regular expressions with counts take as little as short ones",
-        f"{_WORK}::test_what_one_row_could_take_is_refused",
+        f"{_WORK}::test_excessive_work_of_one_row_is_refused",
     ),
     Fault(
         "spark-goes-back",
@@ -144,7 +144,7 @@ FAULTS = (
         "[*expr.arguments, *expr.partition, *(item.expr for item in expr.order)]",
         "[*expr.arguments, *expr.partition]",
         "rows of a unit are put in an order that takes seconds for one of them",
-        f"{_WORK}::test_the_order_of_a_window_is_work",
+        f"{_WORK}::test_order_of_a_window_counts_as_work",
     ),
     Fault(
         "joins-of-one-unit-unbounded",
@@ -152,7 +152,7 @@ FAULTS = (
         "total += most * len(list(iterate_sources(relation)))",
         "pass",
         "a second row of one person is 2^n rows of n joins, and the statement never ends",
-        "tests/attacks/test_a43_work_of_one_row.py::test_joins_that_double_with_a_row_are_refused",
+        "tests/attacks/test_a43_work_of_one_row.py::test_doubling_joins_are_refused",
     ),
     Fault(
         "keys-of-joins-sought-again",

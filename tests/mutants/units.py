@@ -68,7 +68,7 @@ FAULTS = (
         and ours.facts.identity == theirs.facts.identity
         """,
         "ids that differ are equal once they are converted",
-        "tests/attacks/test_a12_identities.py::test_people_are_not_matched_by_ids_of_two_types",
+        "tests/attacks/test_a12_identities.py::test_ids_of_two_types_are_not_matched",
     ),
     Fault(
         "ids-of-two-tables-identify",
@@ -265,7 +265,7 @@ FAULTS = (
         "left is not right",
         "left is None",
         "one person is two units in a set operation",
-        "tests/attacks/test_a12_identities.py::test_people_are_not_matched_by_ids_of_two_types",
+        "tests/attacks/test_a12_identities.py::test_ids_of_two_types_are_not_matched",
     ),
     Fault(
         "private-rows-limited",
@@ -313,7 +313,7 @@ FAULTS = (
         "any(isinstance(step, Release) for step in list_required_steps(right))",
         "any(isinstance(step, Release) for step in list_required_steps(right)) and is_private(right)",
         "how many public rows join a private one is looked up before a release decides it",
-        f"{_A24}::test_a_value_among_public_rows_lets_no_row_count_more_often",
+        f"{_A24}::test_subquery_over_public_rows_repeats_no_private_row",
     ),
     Fault(
         "public-rows-looked-up-without-values",
@@ -321,7 +321,7 @@ FAULTS = (
         "right = substitute_subqueries(join.right, self._evaluate_subqueries(join.right))",
         "right = join.right",
         "public rows that a subquery decides over are looked up as if its value was NULL",
-        f"{_A24}::test_a_value_among_public_rows_lets_no_row_count_more_often",
+        f"{_A24}::test_subquery_over_public_rows_repeats_no_private_row",
     ),
     Fault(
         "computed-public-rows-relied-on",
@@ -333,7 +333,7 @@ FAULTS = (
         """,
         "rows > 1 or any(scan.unit.kind is UnitKind.COLUMN for scan in tables)",
         "one row counts as often as a subquery says when it is computed once more",
-        f"{_A24}::test_a_value_that_changes_after_the_look_up_lets_no_row_count_more_often",
+        f"{_A24}::test_changed_lookup_value_repeats_no_row",
     ),
     Fault(
         "least-frequency-of-one-table",
@@ -357,7 +357,7 @@ FAULTS = (
         "facts.identity is not None",
         "facts.identity is None",
         "sixty people have one id once it is read",
-        "tests/attacks/test_a12_identities.py::test_an_id_that_is_not_read_exactly_is_refused",
+        "tests/attacks/test_a12_identities.py::test_inexactly_read_id_is_refused",
     ),
     Fault(
         "few-units-shown-without-groups",
@@ -365,7 +365,7 @@ FAULTS = (
         "groups[row] or few or _is_below(item, table.rows[row][place], least)",
         "few",
         "a condition that leaves four people shows their values, where the policy asks for more",
-        f"{_SMALL}::test_below_the_minimum_frequency_no_value_is_shown",
+        f"{_SMALL}::test_value_below_min_frequency_is_never_shown",
     ),
     Fault(
         "few-values-shown-under-a-condition",
@@ -373,7 +373,7 @@ FAULTS = (
         "not is_conditional(item.argument)",
         "True",
         "FILTER shows the sum of four people among many",
-        f"{_SMALL}::test_below_the_minimum_frequency_no_value_is_shown",
+        f"{_SMALL}::test_value_below_min_frequency_is_never_shown",
     ),
     Fault(
         "units-of-cells-not-counted",
@@ -381,7 +381,7 @@ FAULTS = (
         "analysis.selects_keys or withholds",
         "analysis.selects_keys",
         "nothing says how many people are behind a value, and large wholes are withheld, too",
-        f"{_SMALL}::test_from_the_minimum_frequency_on_values_are_shown",
+        f"{_SMALL}::test_value_from_min_frequency_on_is_shown",
     ),
     Fault(
         "interval-of-a-withheld-cell",
@@ -389,6 +389,6 @@ FAULTS = (
         "not table.withheld_cells",
         "True",
         "the interval of a value that is withheld says it",
-        f"{_SMALL}::test_below_the_minimum_frequency_no_value_is_shown",
+        f"{_SMALL}::test_value_below_min_frequency_is_never_shown",
     ),
 )
