@@ -5,7 +5,7 @@ from __future__ import annotations
 from .fault import Fault
 
 _AGREE = "tests/planning/test_verify.py::test_both_derivations_agree"
-_MOVED = "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
+_MOVED = "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_beyond_its_sensitivity"
 
 FAULTS = (
     Fault(
@@ -133,7 +133,7 @@ FAULTS = (
         "stated < proven",
         "stated < natural",
         "a unit with several rows where one is declared is in several groups, with noise for one",
-        "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
+        "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_beyond_its_sensitivity"
         "[SELECT t.k, COUNT(DISTINCT u), COUNT(*) FROM t LEFT JOIN p ON t.k = p.k GROUP BY t.k [rows=1]]",
     ),
     Fault(
@@ -409,7 +409,7 @@ FAULTS = (
         "max(-low, high)",
         "1",
         "a value that one unit alone has moves a total of distinct values by more than is derived",
-        "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived[SELECT SUM(DISTINCT i) FROM t []]",
+        "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_beyond_its_sensitivity[SELECT SUM(DISTINCT i) FROM t []]",
     ),
     Fault(
         "verification-forgets-rows-without-a-value",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_COMPUTED = "tests/properties/test_clamps.py::test_what_is_clamped_is_what_plain_python_computes[0-by group]"
-_LAW = "tests/properties/test_clamps.py::test_no_neighbour_moves_what_is_clamped_further_than_derived"
+_COMPUTED = "tests/properties/test_clamps.py::test_clamped_values_match_plain_python[0-by group]"
+_LAW = "tests/properties/test_clamps.py::test_no_neighbour_moves_a_clamped_statistic_beyond_its_sensitivity"
 _STAGES = "tests/properties/test_stages.py"
-_JOINT = "tests/properties/test_joint_intervals.py::test_histograms_are_the_same"
+_JOINT = "tests/properties/test_joint_intervals.py::test_joint_and_separate_histograms_are_equal"
 _REFUSED = "tests/planning/test_clamping.py::test_verification_refuses_what_is_sharper_or_less_noisy"
 
 FAULTS = (
@@ -188,7 +188,7 @@ verify_plan(plan)""",
         "return at",
         "return [at[0], *at[:-1]]",
         "the penalty of a point is that of the one before it",
-        "tests/properties/test_clamps.py::test_units_count_in_as_many_groups_as_were_chosen",
+        "tests/properties/test_clamps.py::test_units_count_in_the_chosen_number_of_groups",
     ),
     Fault(
         "places-in-the-order-of-keys",
@@ -200,7 +200,7 @@ verify_plan(plan)""",
         f"PARTITION BY u ORDER BY {', '.join(keys)}"
         """,
         "the same groups are left out of all units",
-        "tests/properties/test_clamps.py::test_no_group_is_favoured",
+        "tests/properties/test_clamps.py::test_no_group_is_preferred",
     ),
     Fault(
         "threshold-of-the-groups-that-were-expected",
@@ -248,7 +248,7 @@ verify_plan(plan)""",
         '(name_total_column(target.clamp, target.side), _build_indicator("g", (1,)))',
         "(name_total_column(target.clamp, target.side), ONE)",
         "a unit moves the penalties once for each of its groups",
-        "tests/properties/test_clamps.py::test_no_neighbour_moves_penalties_apart_by_more_than_its_groups",
+        "tests/properties/test_clamps.py::test_no_neighbour_moves_penalties_beyond_its_groups",
     ),
     Fault(
         "parts-rounded-up",
@@ -268,7 +268,7 @@ verify_plan(plan)""",
         "clamp.measures[0]",
         "clamp.measures[-1]",
         "rows without a value are parts of the rows that have one",
-        "tests/properties/test_clamps.py::test_what_is_clamped_is_what_plain_python_computes[0-sum]",
+        "tests/properties/test_clamps.py::test_clamped_values_match_plain_python[0-sum]",
     ),
     Fault(
         "parts-not-told-apart",
@@ -344,7 +344,7 @@ verify_plan(plan)""",
         "(some - beyond[-1])",
         "2 * (some - beyond[-1])",
         "a unit moves the penalties of two points further apart than is charged",
-        "tests/properties/test_clamps.py::test_no_neighbour_moves_penalties_apart_by_more_than_its_groups",
+        "tests/properties/test_clamps.py::test_no_neighbour_moves_penalties_beyond_its_groups",
     ),
     Fault(
         "clamps-lowered-without-evidence",
@@ -568,7 +568,7 @@ verify_plan(plan)""",
         "_emit_unit_rows() if of_units else PAIRS",
         'f"{PAIRS} JOIN {UNITS} USING (u)" if of_units else PAIRS',
         "a unit moves the penalties once for each of its groups",
-        f"{_STAGES}::test_they_give_what_the_one_statement_gives[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
+        f"{_STAGES}::test_stages_match_the_single_statement[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
     ),
     Fault(
         "pairs-taken-for-units",
@@ -576,7 +576,7 @@ verify_plan(plan)""",
         'f"SELECT * FROM {PAIRS} WHERE g = 1"',
         'f"SELECT * FROM {PAIRS}"',
         "a unit moves the penalties once for each of its groups",
-        f"{_STAGES}::test_so_they_do_where_the_groups_of_all_units_are_put_in_order[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
+        f"{_STAGES}::test_stages_match_with_ordered_groups[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
     ),
     Fault(
         "one-group-more-than-the-clamp",
@@ -588,7 +588,7 @@ verify_plan(plan)""",
         f"(SELECT u FROM {UNITS} WHERE {GROUPS} {compared} {clamp.points[0] + 1})"
         """,
         "a unit counts in one group more than the noise is calibrated to",
-        f"{_STAGES}::test_they_give_what_the_one_statement_gives[SELECT k, i, COUNT(DISTINCT u) FROM t WHERE u > 0 GROUP BY k, i []]",
+        f"{_STAGES}::test_stages_match_the_single_statement[SELECT k, i, COUNT(DISTINCT u) FROM t WHERE u > 0 GROUP BY k, i []]",
     ),
     Fault(
         "units-by-interval-taken-for-units-beyond",
@@ -596,7 +596,7 @@ verify_plan(plan)""",
         "clamp.amount is not Amount.GROUPS",
         "True",
         "a clamp on groups is chosen by other numbers than it says",
-        f"{_STAGES}::test_they_give_what_the_one_statement_gives[SELECT k, i, COUNT(DISTINCT u) FROM t WHERE u > 0 GROUP BY k, i []]",
+        f"{_STAGES}::test_stages_match_the_single_statement[SELECT k, i, COUNT(DISTINCT u) FROM t WHERE u > 0 GROUP BY k, i []]",
     ),
     Fault(
         "sums-of-stages-below-the-point",
@@ -604,7 +604,7 @@ verify_plan(plan)""",
         'f"{compared} <= {clamp.thresholds[chosen]}"',
         'f"{compared} < {clamp.thresholds[chosen]}"',
         "contributions of just the chosen point are scaled as if they were beyond it",
-        f"{_STAGES}::test_they_give_what_the_one_statement_gives[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
+        f"{_STAGES}::test_stages_match_the_single_statement[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
     ),
     Fault(
         "sums-of-stages-without-what-has-no-clamp",
@@ -612,7 +612,7 @@ verify_plan(plan)""",
         "part.clamp is None or plan.clamps[part.clamp].chosen",
         "part.clamp is not None and plan.clamps[part.clamp].chosen",
         "statistics without a clamp are not read where others have one",
-        f"{_STAGES}::test_what_has_no_clamp_is_read_beside_what_has_one",
+        f"{_STAGES}::test_unclamped_columns_are_read_with_clamped_ones",
     ),
     Fault(
         "sums-of-stages-without-means",
@@ -620,7 +620,7 @@ verify_plan(plan)""",
         "(1, 4)",
         "(1,)",
         "the values of rows beyond a clamp are added up whole",
-        f"{_STAGES}::test_they_give_what_the_one_statement_gives[SELECT COUNT(*), AVG(x) FROM t WHERE u > 0 GROUP BY k [] by norm together]",
+        f"{_STAGES}::test_stages_match_the_single_statement[SELECT COUNT(*), AVG(x) FROM t WHERE u > 0 GROUP BY k [] by norm together]",
     ),
     Fault(
         "selected-groups-without-null",
@@ -628,7 +628,7 @@ verify_plan(plan)""",
         'on = " AND ".join(f"{PAIRS}.{key} IS NOT DISTINCT FROM {SELECTED}.{key}" for key in keys)',
         'on = " AND ".join(f"{PAIRS}.{key} = {SELECTED}.{key}" for key in keys)',
         "the sums of a selected group are not read if its key is NULL",
-        f"{_STAGES}::test_the_selected_groups_are_read_alone",
+        f"{_STAGES}::test_only_selected_groups_are_read",
     ),
     Fault(
         "groups-of-another-key",
@@ -636,7 +636,7 @@ verify_plan(plan)""",
         'raise InternalError("two statements disagree about the groups", code="release")',
         "pass",
         "sums of other groups than the selected ones are taken for theirs",
-        f"{_STAGES}::test_other_groups_than_the_selected_ones_are_refused",
+        f"{_STAGES}::test_unselected_groups_are_refused",
     ),
     Fault(
         "quantiles-read-for-selected-groups-alone",
@@ -644,7 +644,7 @@ verify_plan(plan)""",
         "return comparable and not beside and not emit_key_values(analysis)",
         "return comparable and not emit_key_values(analysis)",
         "groups that only quantiles or distinct values have are among the selected ones",
-        f"{_STAGES}::test_what_else_is_read_has_all_groups",
+        f"{_STAGES}::test_other_columns_are_read_for_all_groups",
     ),
     Fault(
         "stages-are-left-behind",
@@ -652,7 +652,7 @@ verify_plan(plan)""",
         'f"DROP TABLE IF EXISTS temp.{name}"',
         'f"SELECT {name!r}"',
         "contributions of units stay on the connection after the answer",
-        f"{_STAGES}::test_nothing_is_left",
+        f"{_STAGES}::test_stages_leave_no_tables",
     ),
     Fault(
         "variances-of-totals-apart",

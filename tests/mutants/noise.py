@@ -224,7 +224,7 @@ FAULTS = (
         "2 if analysis.replace else 1",
         "1 if analysis.replace else 1",
         "of a person who is replaced only half of the groups is paid for",
-        "tests/properties/test_tosses.py::test_no_neighbour_changes_more_groups_than_are_paid_for",
+        "tests/properties/test_tosses.py::test_no_neighbour_changes_more_groups_than_charged",
     ),
     Fault(
         "tosses-below-the-minimum",

@@ -27,7 +27,7 @@ FAULTS = (
         "QuantileSelection.compute_step_range(rank) * analysis.bound.rows",
         "QuantileSelection.compute_step_range(rank)",
         "a unit with several rows moves a value in order as one with a single row",
-        "tests/properties/test_ranked.py::test_a_unit_moves_penalties_apart_as_derived",
+        "tests/properties/test_ranked.py::test_unit_moves_penalty_differences_as_derived",
     ),
     Fault(
         "range-of-one-side",
@@ -91,7 +91,7 @@ FAULTS = (
         "not quantile.shift",
         "True",
         "values near the point that is asked for are taken for far ones",
-        "tests/properties/test_ranked.py::test_windows_have_all_that_is_near",
+        "tests/properties/test_ranked.py::test_windows_hold_all_near_points",
     ),
     Fault(
         "windows-of-the-value-for-its-ends",
@@ -99,7 +99,7 @@ FAULTS = (
         "bool(quantile.interval_end)",
         "False",
         "values near an end are taken for far ones",
-        "tests/properties/test_ranked.py::test_windows_have_all_that_is_near",
+        "tests/properties/test_ranked.py::test_windows_hold_all_near_points",
     ),
     Fault(
         "ends-free-of-charge",
@@ -123,7 +123,7 @@ FAULTS = (
         "release = replace(release, all_public_rows=True)",
         "release = replace(release, all_public_rows=False)",
         "of a public LEFT JOIN, groups are missing that no private row can be joined to",
-        "tests/properties/test_public_left_joins.py::test_answers_are_duckdbs[0-COUNT(x + w)]",
+        "tests/properties/test_public_left_joins.py::test_public_left_joins_match_duckdb[0-COUNT(x + w)]",
     ),
     Fault(
         "products-of-independent-factors",
@@ -292,7 +292,7 @@ FAULTS = (
         "{lattice.low, *points, lattice.high}",
         "{*points}",
         "of few rows there is no end that surely holds the quantile",
-        "tests/properties/test_ranked.py::test_ends_among_public_values_have_the_bounds",
+        "tests/properties/test_ranked.py::test_ends_among_public_values_include_the_bounds",
     ),
     Fault(
         "floats-decide-what-they-do-not-know",

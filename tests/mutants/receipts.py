@@ -5,7 +5,7 @@ from __future__ import annotations
 from .fault import Fault
 
 _FORGED = "tests/attacks/test_a37_receipts.py::test_forged_fields_are_refused"
-_LAW = "tests/properties/test_receipts.py::test_receipts_are_borne_out_and_changed_ones_are_not"
+_LAW = "tests/properties/test_receipts.py::test_genuine_receipts_pass_and_changed_ones_fail"
 _CHARGED = "tests/api/test_charged_answers.py"
 _STEPS = "tests/api/test_relative.py"
 

@@ -15,7 +15,7 @@ FAULTS = (
         "where.append(emit_sample_condition(name, rate))",
         "pass",
         "all units are read, at the price of a part of them",
-        f"{_LAW}::test_the_law_of_an_answer_keeps_its_epsilon[COUNT(*)-50-epsilon0]",
+        f"{_LAW}::test_answer_of_a_sample_keeps_its_epsilon[COUNT(*)-50-epsilon0]",
     ),
     Fault(
         "one-secret-for-all",
@@ -43,7 +43,7 @@ FAULTS = (
         "int(rate * 2**256)",
         "int(rate * 2**256) + 1",
         "a unit is in a sample more often than is charged for",
-        f"{_LAW}::test_the_rate_is_rounded_down",
+        f"{_LAW}::test_rate_is_rounded_down",
     ),
     Fault(
         "loss-divided-by-the-rate",
@@ -81,7 +81,7 @@ FAULTS = (
         """,
         "",
         "a unit that replaces another is charged as one that leaves",
-        f"{_LAW}::test_what_is_not_proven_of_samples_is_refused",
+        f"{_LAW}::test_unproven_samples_are_refused",
     ),
     Fault(
         "one-table-of-two-sampled",
@@ -105,7 +105,7 @@ FAULTS = (
         "not self._can_refine(part.tables) or find_sampling_rate(part.release.input) is not None",
         "not self._can_refine(part.tables)",
         "the difference is charged for another sample, whose loss is not a part of the first one's",
-        f"{_LAW}::test_a_sample_is_replayed_and_never_refined_or_combined",
+        f"{_LAW}::test_sample_is_replayed_and_never_refined_or_combined",
     ),
     Fault(
         "synthetic-tables-of-samples",
@@ -113,6 +113,6 @@ FAULTS = (
         "find_sampling_rate(part.release.input) is not None",
         "False",
         "a synthetic table is charged as though its choices were amplified",
-        f"{_LAW}::test_no_synthetic_table_is_made_of_a_sample",
+        f"{_LAW}::test_synthetic_table_of_a_sample_is_refused",
     ),
 )

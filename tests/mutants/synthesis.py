@@ -153,7 +153,7 @@ FAULTS = (
         'f"SUM({rows}) AS {rows}"',
         'f"SUM(2 * {rows}) AS {rows}"',
         "a unit moves the tables of pairs by twice what it moves the count of all columns",
-        "tests/properties/test_synthesis.py::test_a_unit_moves_what_is_read_by_what_was_derived",
+        "tests/properties/test_synthesis.py::test_unit_moves_marginals_as_derived",
     ),
     Fault(
         "distances-of-trees-without-noise",
@@ -217,7 +217,7 @@ FAULTS = (
         "(measured.vector, int(l1))",
         "(measured.vector, 1)",
         "a unit of several rows is taken for one of a single row",
-        "tests/properties/test_synthesis.py::test_a_unit_moves_what_is_read_by_what_was_derived",
+        "tests/properties/test_synthesis.py::test_unit_moves_marginals_as_derived",
     ),
     Fault(
         "randomised-columns-at-the-whole-loss",
@@ -281,7 +281,7 @@ FAULTS = (
         "math.log(groups) + math.log(choices) - math.log1p(-confidence)",
         "math.log1p(confidence) / 4",
         "the bound on what a choice misses forgets the candidates",
-        "tests/properties/test_best.py::test_a_choice_is_as_near_to_the_best_as_explained",
+        "tests/properties/test_best.py::test_selection_is_as_near_to_the_best_as_explained",
     ),
     Fault(
         "synthetic-tables-not-told-apart",

@@ -24,7 +24,7 @@ FAULTS = (
         "return found",
         "return TextBound(NO_TEXT)",
         "a text that grows through derived tables is as long as an engine can hold, and fails for one row",
-        f"{_CHAINS}::test_texts_of_chains_are_within_their_bounds",
+        f"{_CHAINS}::test_texts_of_chains_stay_within_their_bounds",
     ),
     Fault(
         "texts-of-statements-are-not-bounded",
@@ -40,7 +40,7 @@ FAULTS = (
         "one | other",
         "one",
         "a text that grows on the right side of UNION ALL is not seen",
-        f"{_CHAINS}::test_texts_of_chains_are_within_their_bounds",
+        f"{_CHAINS}::test_texts_of_chains_stay_within_their_bounds",
     ),
     Fault(
         "texts-of-windows-are-empty",
@@ -48,7 +48,7 @@ FAULTS = (
         "TextBound(_bound_typed_value(expr.type, [self.bound_expression(part).size for part in expr.arguments]))",
         "TextBound(NO_TEXT)",
         "a text that LAG or FIRST_VALUE carries on is not seen",
-        f"{_CHAINS}::test_texts_of_chains_are_within_their_bounds",
+        f"{_CHAINS}::test_texts_of_chains_stay_within_their_bounds",
     ),
     Fault(
         "texts-of-units-are-empty",
@@ -56,7 +56,7 @@ FAULTS = (
         "[] if item.argument is None else [read.bound_expression(item.argument).size]",
         "[]",
         "a text that MAX carries on is not seen",
-        f"{_CHAINS}::test_texts_of_chains_are_within_their_bounds",
+        f"{_CHAINS}::test_texts_of_chains_stay_within_their_bounds",
     ),
     Fault(
         "translated-letters-keep-their-bytes",

@@ -63,7 +63,9 @@ OF_NOBODY = [
 
 
 @pytest.mark.parametrize("sql", OF_NOBODY)
-def test_they_are_duckdbs(sql: str, con: Connection, engine: duckdb.DuckDBPyConnection) -> None:
+def test_nulls_of_empty_groups_match_duckdb(
+    sql: str, con: Connection, engine: duckdb.DuckDBPyConnection
+) -> None:
     """With hardly any noise: where DuckDB has NULL, and nowhere else."""
     expected = engine.execute(sql).fetchall() or [(None, 0, None)]
     for number in range(3):
@@ -75,7 +77,7 @@ def _rounded(value: Any) -> Any:
     return round(value, 2) if isinstance(value, float) else value
 
 
-def test_a_mean_alone_of_nobody_is_null(con: Connection) -> None:
+def test_mean_of_nobody_alone_is_null(con: Connection) -> None:
     """Its count has noise of a fraction of a row, which is above zero in half of all cases."""
     for number in range(6):
         rows = con.query("SELECT k, AVG(cost) FROM t WHERE lvl = 77 GROUP BY k", epsilon=10**4 + number).rows
@@ -83,7 +85,7 @@ def test_a_mean_alone_of_nobody_is_null(con: Connection) -> None:
 
 
 @pytest.mark.parametrize("count", ["COUNT(*)", "COUNT(DISTINCT id)", "COUNT(lvl)"])
-def test_the_count_that_is_shown_decides(count: str, con: Connection) -> None:
+def test_shown_count_decides_on_null(count: str, con: Connection) -> None:
     """Whatever was drawn: a mean, a quantile or a sum beside a count that is not above zero is NULL."""
     seen = set()
     for number in range(15):
@@ -100,7 +102,7 @@ def test_the_count_that_is_shown_decides(count: str, con: Connection) -> None:
 
 
 def test_quantiles_do_not_cross(con: Connection) -> None:
-    """At a loss at which each is far off: MIN <= quantiles <= MEDIAN <= MAX, and each is in its interval."""
+    """Where each is far off, MIN <= quantiles <= MEDIAN <= MAX still holds, and each is in its interval."""
     sql = (
         "SELECT k, MAX(cost), QUANTILE_CONT(cost, 0.9), MEDIAN(cost), QUANTILE_DISC(cost, 0.25), MIN(cost), "
         "DP_INTERVAL_LOW(MEDIAN(cost)), DP_INTERVAL_HIGH(MEDIAN(cost)), MIN(lvl), MAX(lvl) FROM t GROUP BY k"
@@ -116,7 +118,7 @@ def test_quantiles_do_not_cross(con: Connection) -> None:
             assert ends[3][0] <= row[3] <= ends[3][1]
 
 
-def test_what_nothing_counts_is_said(con: Connection) -> None:
+def test_uncounted_quantile_prints_a_notice(con: Connection) -> None:
     """A quantile alone over rows that a condition or a group may leave none of has a notice; with a count of its values it has none."""
     told = "over no values it is a random value"
     for sql in (

@@ -28,7 +28,7 @@ BENCH = Bench()
 
 @WIDE
 @given(cases(BENCH))
-def test_a_plan_is_read_back_from_its_text(case: Case) -> None:
+def test_plan_is_read_back_from_its_text(case: Case) -> None:
     """The printed query lowers to the same plan, but for the numbers of nameless tables and the joins that filters stand at."""
     assume(not any(map(_unlike, parts(case.outer))))
     assume(
@@ -43,7 +43,7 @@ def test_a_plan_is_read_back_from_its_text(case: Case) -> None:
 
 @WIDE
 @given(cases(BENCH))
-def test_a_printed_plan_is_a_sentence(case: Case) -> None:
+def test_printed_plan_is_a_sentence(case: Case) -> None:
     """The printed query is a sentence of the grammar, and SQL to DuckDB."""
     assume(not any(isinstance(part, PerUnitWindows) for part in parts(case.outer)))
     text = user_sql(case.outer)

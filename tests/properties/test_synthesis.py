@@ -60,10 +60,10 @@ def tables(synthesis: SynthesisPlan, part: PreparedRelease, exact: Exact) -> lis
 
 @pytest.mark.parametrize(("method", "read"), [("mwem", histogram), ("mst", tables)], ids=["mwem", "mst"])
 @pytest.mark.parametrize(("sql", "rules"), CASES, ids=str)
-def test_a_unit_moves_what_is_read_by_what_was_derived(
+def test_unit_moves_marginals_as_derived(
     sql: str, rules: dict[str, Any], method: str, read: Callable[..., list[Counts]]
 ) -> None:
-    """In l1 norm, over all neighbours of tiny tables, for the histogram and each of its tables; and by as much where it can."""
+    """The l1 bound holds over all neighbours of tiny tables, for each marginal, and is attained."""
     case = Case(sql, ("k", "x") if "x" in sql else ("k",), rules)
     world = World(policy(**rules))
     asked = Query(sql, epsilon=Fraction(1), replay=False)

@@ -30,7 +30,7 @@ def added(values: Sequence[int | None], shift: int, *, counted: bool) -> int:
 @pytest.mark.parametrize("group", ["", " GROUP BY k"], ids=["of all rows", "by group"])
 @pytest.mark.parametrize("counted", [False, True], ids=["alone", "beside a count"])
 @pytest.mark.parametrize("shift", SHIFTS)
-def test_a_total_is_of_the_rows_that_count(shift: int, counted: bool, group: str) -> None:
+def test_unit_total_sums_the_counted_rows(shift: int, counted: bool, group: str) -> None:
     """For a unit with one to three rows, and another unit that has none but NULLs."""
     world = World(policy(rows=BOUND))
     beside = f", COUNT(i + {shift})" * counted
