@@ -20,7 +20,7 @@ POLICY = {
 }
 
 
-def test_a_file_is_opened_to_read(tmp_path: Path) -> None:
+def test_file_is_opened_read_only(tmp_path: Path) -> None:
     """A statement that changes the owner's database fails on the connection itself."""
     path = tmp_path / "a.duckdb"
     with duckdb.connect(str(path)) as made:
@@ -33,7 +33,7 @@ def test_a_file_is_opened_to_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("before", ["", "filter_pushdown", "common_subplan", "unused_columns,common_subplan"])
-def test_no_statement_runs_with_the_unsound_optimizer(before: str) -> None:
+def test_unsound_optimizer_never_runs(before: str) -> None:
     """What the owner has disabled stays so, and nothing enables it again, which another connection could meet."""
     setting = "SELECT current_setting('disabled_optimizers')"
     with duckdb.connect() as owner:
@@ -53,7 +53,7 @@ def test_no_statement_runs_with_the_unsound_optimizer(before: str) -> None:
         assert scratch.run_query(setting)[0] == [(UNSOUND,)]
 
 
-def test_a_locked_configuration_with_the_unsound_optimizer_is_refused() -> None:
+def test_locked_unsound_optimizer_is_refused() -> None:
     """At connect, and before a charge if it is enabled and locked later: nothing is lost."""
     with duckdb.connect() as owner:
         owner.execute("CREATE TABLE people AS SELECT 30 AS age")
@@ -74,8 +74,8 @@ def test_a_locked_configuration_with_the_unsound_optimizer_is_refused() -> None:
         assert DuckDBBackend(owner).run_statement("SELECT 1").reveal() == [(1,)]
 
 
-def test_an_owner_s_connection_prints_no_progress_and_is_left_as_it_was() -> None:
-    """What DuckDB says of how far a query is would stand among the answers; it may print it in its own queries."""
+def test_connection_of_the_owner_prints_no_progress() -> None:
+    """DuckDB's progress bar would stand among the answers; the owner's own queries may print it."""
     setting = "SELECT current_setting('enable_progress_bar')"
     with duckdb.connect() as owner:
         owner.execute("CREATE TABLE people AS SELECT 30 AS age")
@@ -115,8 +115,8 @@ def test_statements_with_other_constants_have_one_shape(one: str, other: str) ->
         (f"SELECT {2**127 - 1}", f"SELECT {2**127}"),
     ],
 )
-def test_statements_of_other_names_or_types_have_others(one: str, other: str) -> None:
-    """What the engine may bind otherwise."""
+def test_statements_with_other_names_or_types_have_other_shapes(one: str, other: str) -> None:
+    """The engine may bind them otherwise."""
     assert compute_statement_shape(one) != compute_statement_shape(other)
 
 

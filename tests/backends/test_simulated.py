@@ -66,7 +66,7 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
         yield opened
 
 
-def test_values_keep_to_what_is_declared(database: duckdb.DuckDBPyConnection) -> None:
+def test_simulated_values_match_the_declaration(database: duckdb.DuckDBPyConnection) -> None:
     """Bounds and domains are kept to and filled, NULLs are where they may be, every unit has a row."""
     assert database.sql(WITHIN).fetchall() == [(True,) * 12]
 
@@ -78,7 +78,7 @@ def test_every_type_has_an_empty_column() -> None:
             assert planned.explain(f"SELECT COUNT({column}) FROM t")
 
 
-def test_a_table_without_columns_has_rows() -> None:
+def test_table_without_columns_has_rows() -> None:
     """Its rows can be counted, and nothing else."""
     bare = {"tables": {"t": {"unit": "row"}}}
     rules = Policy.model_validate(EVERY_TYPE.model_dump() | bare, strict=False)
@@ -89,7 +89,7 @@ def test_a_table_without_columns_has_rows() -> None:
         assert connection.query("SELECT COUNT(*) FROM t", epsilon=1000).rows == ((SIZE.units,),)
 
 
-def test_a_unit_has_one_row_where_it_has_one_at_most() -> None:
+def test_unit_has_one_row_where_the_policy_says_so() -> None:
     """Of linked tables too."""
     linked = {"link": {"column": "who", "references": "t.who"}, "rows_per_unit": 1}
     tables = {"t": COLUMNS_OF_ONE, "child": linked | {"columns": {"n": COLUMNS["n"]}}}
@@ -100,7 +100,7 @@ def test_a_unit_has_one_row_where_it_has_one_at_most() -> None:
         ).fetchall() == [(SIZE.units, SIZE.units)]
 
 
-def test_the_seed_alone_decides(database: duckdb.DuckDBPyConnection) -> None:
+def test_seed_determines_the_rows(database: duckdb.DuckDBPyConnection) -> None:
     """The same seed makes the same rows, another one others."""
     rows = database.sql("FROM t").fetchall()
     with (
@@ -165,7 +165,7 @@ def test_only_public_tables_are_copied(tmp_path: Path) -> None:
         assert made.sql("SELECT COUNT(*) FROM t WHERE free = 'secret'").fetchall() == [(0,)]
 
 
-def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
+def test_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     """Neither is anything made where it cannot be written."""
     path = tmp_path / "there.duckdb"
     path.write_text("mine", encoding="utf-8")

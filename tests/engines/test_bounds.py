@@ -102,7 +102,7 @@ def statistics(con: Connection, part: PreparedRelease) -> Statistics:
 
 
 @pytest.mark.parametrize("sql", QUERIES)
-def test_a_unit_moves_statistics_by_no_more_than_derived(world: tuple[Connection, Any], sql: str) -> None:
+def test_unit_moves_statistics_within_their_sensitivity(world: tuple[Connection, Any], sql: str) -> None:
     """Without a unit, each vector differs by at most its l1 sensitivity; groups and rows of others stay as they are."""
     con, owner = world
     (part,) = plan_and_match(con.engine, Query(sql, epsilon=Fraction(10**15))).releases
@@ -135,7 +135,7 @@ def require_within(part: PreparedRelease, with_one: Statistics, without: Statist
         assert moved <= measured.sensitivity.l1, (case, measured.vector.name)
 
 
-def test_a_bound_is_reached(world: tuple[Connection, Any]) -> None:
+def test_bound_is_attained(world: tuple[Connection, Any]) -> None:
     """A unit of many rows and groups counts with as many as may: the bounds are no looser, and not tighter."""
     con, owner = world
     hold(owner, [(9, k, "a", 5.0, 7) for k in (0, 1, 2) for _ in range(5)])
@@ -145,7 +145,7 @@ def test_a_bound_is_reached(world: tuple[Connection, Any]) -> None:
     assert sum(group[UNITS] for group in found.values()) <= 2
 
 
-def test_a_value_counts_in_a_group_without_counted_rows(world: tuple[Connection, Any]) -> None:
+def test_value_counts_in_a_group_without_counted_rows(world: tuple[Connection, Any]) -> None:
     """Whether a row counts does not decide whether its value does: that would be another bound."""
     con, owner = world
     hold(owner, [(9, k, f"v{k}", 1.0, 1) for k in (0, 1, 2)])

@@ -43,7 +43,7 @@ def url(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield found
 
 
-def test_init_uses_what_the_schema_says(url: str, run: Run) -> None:  # noqa: F811
+def test_init_uses_the_schema(url: str, run: Run) -> None:  # noqa: F811
     """ENUM, CHECK, NOT NULL, primary and foreign keys are in the skeleton, named after the database; no row is read."""
     made = run("init", url)
     assert (made.code, made.out.split()[1]) == (0, "commands.yaml:")
@@ -64,8 +64,8 @@ def test_init_uses_what_the_schema_says(url: str, run: Run) -> None:  # noqa: F8
     "text",
     ["(a <> '(1)::integer = ANY (ARRAY[2])'::text)", "(a <> '''7'''::text)", "(a = f('x'::citext))", "'"],
 )
-def test_what_stands_in_a_text_stays(text: str) -> None:
-    """Constants are put into other words outside of texts alone, and what is not known stays as it is."""
+def test_constants_in_a_text_stay(text: str) -> None:
+    """Constants are replaced outside of texts only, and unknown words stay."""
     assert normalize_condition(text) == text.replace("::text", "")
 
 
@@ -82,7 +82,7 @@ tables:
 """
 
 
-def test_the_other_commands_ask_it(url: str, run: Run, tmp_path: Path) -> None:  # noqa: F811
+def test_other_commands_take_the_url(url: str, run: Run, tmp_path: Path) -> None:  # noqa: F811
     """check, explain, query, run, publish, suggest and the shell take the URL where others name a file."""
     rules = tmp_path / "rules.yaml"
     rules.write_text(POLICY, encoding="utf-8")

@@ -34,12 +34,12 @@ def pair(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]
 
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("sql", [*OF_LISTS, *OF_FIELDS])
-def test_elements_and_fields_are_those_of_duckdb(pair: Pair, sql: str) -> None:
-    """Also of lists and structs that are NULL, of structs within structs, and of lists within these."""
+def test_elements_and_fields_match_duckdb(pair: Pair, sql: str) -> None:
+    """Lists and structs may be NULL or nested."""
     assert sums(pair.other, sql, exact) == sums(pair.duckdb, sql, exact)
 
 
-def test_fields_of_public_structs(spark: Any) -> None:
+def test_fields_of_public_structs_are_copied(spark: Any) -> None:
     """Copies of public rows hold structs and lists."""
     spark.sql("DROP SCHEMA IF EXISTS public_lists CASCADE")
     spark.sql("CREATE SCHEMA public_lists")
@@ -68,7 +68,7 @@ def test_fields_of_public_structs(spark: Any) -> None:
 
 
 @pytest.mark.parametrize("field", ["s.seen", "s.city", "p.pairs", "p.city", "l", "m"])
-def test_other_fields_are_not_read(spark: Any, field: str) -> None:
+def test_unsupported_fields_are_refused(spark: Any, field: str) -> None:
     """Structs and arrays that hold moments, whose unit nobody knows, or maps: Spark may read them whole, also for another field."""
     spark.sql("DROP SCHEMA IF EXISTS other_lists CASCADE")
     spark.sql("CREATE SCHEMA other_lists")
@@ -84,7 +84,7 @@ def test_other_fields_are_not_read(spark: Any, field: str) -> None:
         opened.query("SELECT COUNT(*) FROM t", epsilon=1)
 
 
-def test_moments_in_milliseconds_end_no_query(spark: Any, tmp_path: Path) -> None:
+def test_nested_moments_in_milliseconds_are_refused(spark: Any, tmp_path: Path) -> None:
     """What Spark fails to read is read by none of the queries that are asked beside it: structs and arrays are refused there."""
     moments = pyarrow.array([1, 10**17], pyarrow.timestamp("ms"))
     for name, beside in (("t", {"seen": moments}), ("v", {})):

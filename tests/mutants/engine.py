@@ -54,7 +54,7 @@ FAULTS = (
         "return found[0]",
         'return ""',
         "a statement of names that are not there is charged, because another has bound",
-        "tests/backends/test_duckdb.py::test_statements_of_other_names_or_types_have_others",
+        "tests/backends/test_duckdb.py::test_statements_with_other_names_or_types_have_other_shapes",
     ),
     Fault(
         "spilling-engine-left-open",
@@ -65,7 +65,7 @@ FAULTS = (
         """,
         "pass",
         "an engine that may use the disk reads and writes any file",
-        "tests/backends/test_spill.py::test_the_rest_of_the_file_system_stays_closed",
+        "tests/backends/test_spill.py::test_other_files_stay_closed",
     ),
     Fault(
         "other-files-left-open",
@@ -73,7 +73,7 @@ FAULTS = (
         "not closed and connection.execute(_IS_CLOSED).fetchall() != [(True,)]",
         "spills",
         "an engine that reads files reads any other",
-        "tests/backends/test_files.py::test_nothing_else_can_be_read",
+        "tests/backends/test_files.py::test_other_files_cannot_be_read",
     ),
     Fault(
         "changed-files-are-read",
@@ -81,7 +81,7 @@ FAULTS = (
         "table.has_changed",
         "False",
         "a file that was replaced is read as it never was looked at",
-        "tests/backends/test_files.py::test_a_file_that_has_changed_is_refused_before_a_charge",
+        "tests/backends/test_files.py::test_changed_file_is_refused_before_a_charge",
     ),
     Fault(
         "texts-of-files-not-looked-at",
@@ -89,7 +89,7 @@ FAULTS = (
         "not alike or kind not in _WHOLE",
         "not alike",
         "a text that is none makes each statement fail that reads it",
-        "tests/backends/test_files.py::test_what_cannot_be_read_is_refused_at_once",
+        "tests/backends/test_files.py::test_unreadable_file_is_refused_at_once",
     ),
     Fault(
         "a-value-is-cast-or-fails",
@@ -97,7 +97,7 @@ FAULTS = (
         '_AS_TYPE.get(types.get(column, ""), "{0}")',
         '_AS_TYPE.get(types.get(column, ""), "{0}").replace("TRY_CAST", "CAST")',
         "one row with a word for a number makes a file unreadable",
-        "tests/backends/test_files.py::test_a_value_decides_over_no_type_and_no_error",
+        "tests/backends/test_files.py::test_value_changes_no_type_and_raises_no_error",
     ),
     Fault(
         "progress-printed",
@@ -116,7 +116,7 @@ FAULTS = (
         )
         """,
         "how far a long query is, which is exact, stands on standard output",
-        "tests/backends/test_lockdown.py::test_the_seal_ends_what_an_engine_prints",
+        "tests/backends/test_lockdown.py::test_seal_disables_progress_output",
     ),
     Fault(
         "refunded-on-failure",
@@ -318,7 +318,7 @@ FAULTS = (
         "dict.fromkeys((*names, UNSOUND))",
         "dict.fromkeys(names)",
         "on an owner's connection subqueries that differ are taken for equal, and a bound is lost",
-        "tests/backends/test_duckdb.py::test_no_statement_runs_with_the_unsound_optimizer",
+        "tests/backends/test_duckdb.py::test_unsound_optimizer_never_runs",
     ),
     Fault(
         "locked-optimizer-found-after-the-charge",
@@ -326,7 +326,7 @@ FAULTS = (
         "self._disable_unsound_optimizer()",
         "",
         "a query is charged and then refused, for a setting that could be seen before",
-        "tests/backends/test_duckdb.py::test_a_locked_configuration_with_the_unsound_optimizer_is_refused",
+        "tests/backends/test_duckdb.py::test_locked_unsound_optimizer_is_refused",
     ),
     Fault(
         "engine-error-passed-on",
@@ -413,7 +413,7 @@ FAULTS = (
         }
         """,
         "a statement that got through opens the locks",
-        "tests/backends/test_scratch.py::test_it_reaches_nothing_beyond_its_table",
+        "tests/backends/test_scratch.py::test_scratch_connection_reaches_only_its_table",
     ),
     Fault(
         "frames-not-locked",
@@ -429,7 +429,7 @@ FAULTS = (
         '{**LOCKED, "memory_limit": "1GB", "threads": 1}',
         '{"memory_limit": "1GB", "threads": 1}',
         "what is done with released values may read files",
-        "tests/backends/test_scratch.py::test_it_reaches_nothing_beyond_its_table",
+        "tests/backends/test_scratch.py::test_scratch_connection_reaches_only_its_table",
     ),
     Fault(
         "scratch-shared",
@@ -437,7 +437,7 @@ FAULTS = (
         'f"CREATE TEMP TABLE {quote_identifier(table)} ({declared})"',
         'f"CREATE OR REPLACE TABLE {quote_identifier(table)} ({declared})"',
         "two answers at a time read each other's values",
-        "tests/backends/test_scratch.py::test_each_answer_has_tables_of_its_own",
+        "tests/backends/test_scratch.py::test_each_answer_has_its_own_tables",
     ),
     Fault(
         "database-opened-to-write",
@@ -445,7 +445,7 @@ FAULTS = (
         "duckdb.connect(path, read_only=True, config=config)",
         "duckdb.connect(path, config=config)",
         "the owner's file can be changed",
-        "tests/backends/test_duckdb.py::test_a_file_is_opened_to_read",
+        "tests/backends/test_duckdb.py::test_file_is_opened_read_only",
     ),
     Fault(
         "no-snapshot",
@@ -502,7 +502,7 @@ FAULTS = (
         '_HOLDS_NAN = "can_have_nan = true"',
         '_HOLDS_NAN = "can_have_nan = false"',
         "a value of one person decides whether NaN of others passes a condition",
-        "tests/backends/test_files.py::test_nobody_decides_over_nan_of_others[x > 100-1000-1001-double]",
+        "tests/backends/test_files.py::test_nan_does_not_change_other_rows[x > 100-1000-1001-double]",
     ),
     Fault(
         "settings-by-the-list-alone",
@@ -510,7 +510,7 @@ FAULTS = (
         "dict(self._runner.query_rows(_SETTINGS)) | dict(zip(MEANING, values, strict=True))",
         "dict(self._runner.query_rows(_SETTINGS))",
         "a setting that the engine takes and does not list gives SQL another meaning",
-        "tests/backends/test_settings.py::test_what_gives_sql_another_meaning_is_refused[error_on_division_by_zero]",
+        "tests/backends/test_settings.py::test_settings_that_change_sql_are_refused[error_on_division_by_zero]",
     ),
     Fault(
         "publish-beyond-the-budget",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_DIFFERENTIAL = "tests/differential/test_differential.py::test_statements_mean_what_duckdb_means"
-_FOUND = "tests/differential/test_differential.py::test_what_was_found"
+_DIFFERENTIAL = "tests/differential/test_differential.py::test_statements_match_duckdb"
+_FOUND = "tests/differential/test_differential.py::test_former_finds_match_duckdb"
 _EXTREMES = "tests/differential/test_extremes.py"
 _NULL_GROUPS = "tests/properties/test_null_groups.py"
 _DETERMINED = "tests/properties/test_determined.py"
@@ -22,7 +22,7 @@ FAULTS = (
         "expr.function.integer_sql if expr.function.integer_sql and expr.type is Type.INTEGER else expr.function.sql",
         "expr.function.sql",
         "an interval makes arithmetic legal that fails on rows that a condition drops",
-        f"{_EXTREMES}::test_nothing_fails_on_rows_that_a_condition_drops",
+        f"{_EXTREMES}::test_rows_excluded_by_a_condition_cause_no_failure",
     ),
     Fault(
         "products-of-64-bits",
@@ -30,7 +30,7 @@ FAULTS = (
         "expr.function.integer_sql and expr.type is Type.INTEGER",
         "expr.function.integer_sql and expr.type is Type.INTEGER and expr.function.name != 'multiply'",
         "a product leaves 64 bits for one row",
-        f"{_EXTREMES}::test_nothing_fails_on_rows_that_a_condition_drops",
+        f"{_EXTREMES}::test_rows_excluded_by_a_condition_cause_no_failure",
     ),
     Fault(
         "distances-of-64-bits",
@@ -38,7 +38,7 @@ FAULTS = (
         "return get_dialect().integers.emit_right_shift(at, width)",
         'return get_dialect().integers.emit_right_shift(f"({at} + 4611686018427387904)", width)',
         "the distance of two points leaves 64 bits for one row",
-        f"{_EXTREMES}::test_nothing_fails",
+        f"{_EXTREMES}::test_fixed_statements_do_not_fail",
     ),
     Fault(
         "widened-numbers-are-real-in-unions",
@@ -224,7 +224,7 @@ FAULTS = (
         "return part.function.name not in facts.approximate_functions and _is_within_calendar(part)",
         "return _is_within_calendar(part)",
         "groups are left out by numbers that the engine computes otherwise",
-        "tests/engines/test_public_keys.py::test_last_digits_are_the_engine_s_own",
+        "tests/engines/test_public_keys.py::test_last_digits_follow_the_engine",
     ),
     Fault(
         "keys-lose-the-null-of-an-outer-join",

@@ -53,7 +53,7 @@ FAULTS = (
         "sample_two_sided_geometric(scale, vectors * (dimensions + 1), entropy)",
         "sample_two_sided_geometric(scale * 0 + 1, vectors * (dimensions + 1), entropy)",
         "the radius of a cube does not follow its scale",
-        "tests/statistical/test_samplers.py::test_cube_law",
+        "tests/statistical/test_samplers.py::test_l_infinity_samples_follow_the_law",
     ),
     Fault(
         "cube-of-a-radius-without-its-index",
@@ -61,7 +61,7 @@ FAULTS = (
         "magnitudes.sum(axis=1) + _sample_eulerian_indices(scale, dimensions, vectors, entropy)",
         "magnitudes.sum(axis=1) + 0 * _sample_eulerian_indices(scale, dimensions, vectors, entropy)",
         "small radii are drawn too often",
-        "tests/statistical/test_samplers.py::test_cube_law",
+        "tests/statistical/test_samplers.py::test_l_infinity_samples_follow_the_law",
     ),
     Fault(
         "cube-without-its-far-side",
@@ -69,7 +69,7 @@ FAULTS = (
         "np.repeat(2 * radii + 1, dimensions)",
         "np.repeat(2 * radii + (radii == 0), dimensions)",
         "no coordinate reaches the radius",
-        "tests/statistical/test_samplers.py::test_cube_law",
+        "tests/statistical/test_samplers.py::test_l_infinity_samples_follow_the_law",
     ),
     Fault(
         "words-that-agree-left-to-the-first-bits",
@@ -157,7 +157,7 @@ FAULTS = (
         "proposals[_accept_proposals(proposals, variance, scale, entropy)]",
         "proposals[_accept_proposals(proposals, variance, scale, entropy) | True]",
         "Gaussian noise is geometric",
-        "tests/statistical/test_samplers.py::test_gaussian_law[10]",
+        "tests/statistical/test_samplers.py::test_gaussian_samples_follow_the_law[10]",
     ),
     Fault(
         "thresholds-by-float",
@@ -328,7 +328,7 @@ FAULTS = (
         "(False,) * ROUNDS + (True,)",
         "()",
         "HAVING DP_INTERVAL_LOW(n) > 100 keeps rows whose interval is too narrow for the few that are kept",
-        "tests/statistical/test_chosen_rows.py::test_the_ends_of_the_greatest_are_those_of_the_result[pure]",
+        "tests/statistical/test_chosen_rows.py::test_ends_of_the_greatest_match_those_of_the_result[pure]",
     ),
     Fault(
         "derived-rows-share-their-noise",
@@ -344,7 +344,7 @@ FAULTS = (
         "expr.function in _WINDOWS",
         "expr.function != 'rank'",
         "shares of the greatest count have an interval that noise moved",
-        "tests/statistical/test_derived_intervals.py::test_what_noise_chooses_has_no_interval_and_a_notice[pure-a part of the greatest]",
+        "tests/statistical/test_derived_intervals.py::test_value_chosen_by_noise_has_no_interval_and_a_notice[pure-a part of the greatest]",
     ),
     Fault(
         "rows-that-noise-filters-are-steady",
@@ -352,6 +352,6 @@ FAULTS = (
         "_are_all_noiseless([relation.predicate], below) and _is_steady_relation(below)",
         "_is_steady_relation(below)",
         "a sum over groups whose noisy counts are large has the interval of one over given groups",
-        "tests/statistical/test_derived_intervals.py::test_what_noise_chooses_has_no_interval_and_a_notice[pure-a sum of chosen rows]",
+        "tests/statistical/test_derived_intervals.py::test_value_chosen_by_noise_has_no_interval_and_a_notice[pure-a sum of chosen rows]",
     ),
 )

@@ -191,7 +191,7 @@ FAULTS = (
         "continue",
         "raise",
         "a second Ctrl-C leaves the query running, and its connection in use",
-        "tests/backends/test_interrupts.py::test_a_second_ctrl_c_leaves_no_query_running",
+        "tests/backends/test_interrupts.py::test_second_ctrl_c_leaves_no_query_running",
     ),
     Fault(
         "interrupts-as-failures",
@@ -199,7 +199,7 @@ FAULTS = (
         'str(error) == "Query interrupted"',
         'str(error) == ""',
         "Ctrl-C is reported as a failure of the engine, and counted as one",
-        "tests/backends/test_interrupts.py::test_other_errors_are_no_cancellation",
+        "tests/backends/test_interrupts.py::test_other_errors_are_not_cancellations",
     ),
     Fault(
         "terminals-steered-by-csv",

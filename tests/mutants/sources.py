@@ -34,7 +34,7 @@ FAULTS = (
         "not names or table.lower() not in (name.lower() for (name,) in connection.execute(_TABLES))",
         "not names",
         "a view of a SQLite file is read as a table",
-        "tests/backends/test_files.py::test_views_of_other_databases_are_no_tables",
+        "tests/backends/test_files.py::test_views_of_other_databases_are_not_read",
     ),
     Fault(
         "records-decide-over-columns",
@@ -42,7 +42,7 @@ FAULTS = (
         "[column for column in types if '.' not in column] or [str(column) for column, *_ in _describe_json_columns(files)]",
         "[str(column) for column, *_ in _describe_json_columns(files)]",
         "the names in somebody's record decide over the columns of a JSON table",
-        "tests/backends/test_files.py::test_a_value_of_json_or_sqlite_decides_over_no_type_and_no_error",
+        "tests/backends/test_files.py::test_json_or_sqlite_value_changes_no_type_and_raises_no_error",
     ),
     Fault(
         "frame-text-not-repaired",
@@ -98,7 +98,7 @@ FAULTS = (
         "require_unchanged(dict(self._runner.query_rows(_SETTINGS)) | dict(zip(MEANING, values, strict=True)))",
         "pass",
         "a unit's average is 0 where the owner divides whole numbers",
-        f"{_SETTINGS}::test_what_gives_sql_another_meaning_is_refused[integer_division]",
+        f"{_SETTINGS}::test_settings_that_change_sql_are_refused[integer_division]",
     ),
     Fault(
         "settings-looked-at-once",
@@ -106,7 +106,7 @@ FAULTS = (
         "self._guard.refuse_changed_meaning()",
         "pass",
         "a setting is changed while the connection is open",
-        f"{_SETTINGS}::test_what_gives_sql_another_meaning_is_refused[integer_division]",
+        f"{_SETTINGS}::test_settings_that_change_sql_are_refused[integer_division]",
     ),
     Fault(
         "look-ups-of-an-owner-kept",
@@ -130,7 +130,7 @@ FAULTS = (
         "require_bindable(engine, prepared)",
         "",
         "a query that the database cannot read is charged and never answered",
-        f"{_SETTINGS}::test_what_cannot_be_bound_is_not_charged[DROP TABLE people]",
+        f"{_SETTINGS}::test_unbindable_query_is_not_charged[DROP TABLE people]",
     ),
     Fault(
         "ids-of-a-collation-pass",

@@ -43,7 +43,7 @@ FAULTS = (
         "magnitudes != 0",
         "magnitudes >= 0",
         "zero is drawn twice as often as the law says",
-        "tests/statistical/test_samplers.py::test_staircase_law",
+        "tests/statistical/test_samplers.py::test_staircase_samples_follow_the_law",
     ),
     Fault(
         "stairs-without-odds",
@@ -51,7 +51,7 @@ FAULTS = (
         "weights = [b * (width - inner) for b in bound_exp(loss, places)]",
         "weights = [b * inner for b in bound_exp(loss, places)]",
         "the first stair is drawn as often as if both were as long",
-        "tests/statistical/test_samplers.py::test_staircase_law",
+        "tests/statistical/test_samplers.py::test_staircase_samples_follow_the_law",
     ),
     Fault(
         "ties-of-stairs-left-to-the-first-bits",

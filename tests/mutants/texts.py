@@ -128,7 +128,7 @@ FAULTS = (
         'f"(?>.*?{part})"',
         'f"(?:.*?{part})"',
         "LIKE with three % takes time in proportion to the cube of a text",
-        "tests/engines/test_spark_functions.py::test_like_does_not_go_back",
+        "tests/engines/test_spark_functions.py::test_like_does_not_backtrack",
     ),
     Fault(
         "texts-of-subqueries-are-empty",

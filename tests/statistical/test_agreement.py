@@ -92,7 +92,7 @@ def held(pairs: Sequence[tuple[float, float] | None], exact: Sequence[float]) ->
 
 
 @pytest.mark.parametrize("sets", SETS.values(), ids=SETS)
-def test_intervals_hold_as_often_as_they_say(con: dpsql.Connection, sets: str) -> None:
+def test_intervals_hold_at_their_level(con: dpsql.Connection, sets: str) -> None:
     """Counts, sums, means and what is computed of them, group by group and in totals."""
     sql = f"SELECT a, b, {CALLS}, SUM(x) / COUNT(*) AS q FROM t GROUP BY {sets}"
     exact = truths(con, sql, 3)
@@ -120,7 +120,7 @@ def test_intervals_hold_as_often_as_they_say(con: dpsql.Connection, sets: str) -
 
 
 @pytest.mark.parametrize("sets", SETS.values(), ids=SETS)
-def test_errors_are_as_large_as_is_said_and_smaller_than_before(con: dpsql.Connection, sets: str) -> None:
+def test_errors_match_their_law_and_are_smaller(con: dpsql.Connection, sets: str) -> None:
     """The mean squared error of each value is that which its law says, and the estimates have no bias."""
     sql = f"SELECT a, b, SUM(x) AS s FROM t GROUP BY {sets}"
     exact = truths(con, sql, 2)
@@ -205,8 +205,8 @@ def counts(
         yield np.array(before), np.array(after), np.array(kept_), measured.mechanism.compute_variance()
 
 
-def test_whole_numbers_are_no_worse_than_released_ones(con: dpsql.Connection) -> None:
-    """By any grouping sets and at any loss: least squares gives more than rounding for the sake of totals takes."""
+def test_rounded_numbers_are_no_worse_than_released_ones(con: dpsql.Connection) -> None:
+    """Least squares over any grouping sets gains more than rounding to consistent totals takes."""
     for sets in FAMILIES.values():
         for epsilon in (1, 4):
             for before, after, _, variance in counts(con, sets, epsilon):
@@ -217,7 +217,7 @@ def test_whole_numbers_are_no_worse_than_released_ones(con: dpsql.Connection) ->
 
 
 def test_intervals_hold_where_noise_is_small(con: dpsql.Connection) -> None:
-    """A few steps of noise or less, which no normal law describes."""
+    """Noise of a few steps or less follows no normal law."""
     for sets in FAMILIES.values():
         for epsilon in (1, 4):
             for _, _, kept, _ in counts(con, sets, epsilon):

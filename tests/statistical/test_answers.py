@@ -109,8 +109,8 @@ def test_staircase_noise_follows_its_law(epsilon: int) -> None:
         "SUM(x), SUM(y), COUNT(*)",
     ],
 )
-def test_intervals_cover(accountant: str, aggregate: str) -> None:
-    """95% intervals hold the exact value in at least 95% of the cells, but for sampling error."""
+def test_intervals_cover_the_exact_value(accountant: str, aggregate: str) -> None:
+    """95% intervals hold the exact value in at least 95% of the cells, within sampling error."""
     exact = {
         "COUNT(*)": 400.0,
         "COUNT(x)": 400.0,

@@ -90,7 +90,7 @@ def test_intervals_of_shown_counts_hold(unit: str, aggregates: str, accountant: 
 @pytest.mark.parametrize(
     ("unit", "rows"), [("row", 1), ("u", 4)], ids=["rows are units", "rows beside units"]
 )
-def test_intervals_of_what_shares_its_cells_hold(unit: str, rows: int, accountant: str) -> None:
+def test_intervals_of_values_with_the_count_s_cells_hold(unit: str, rows: int, accountant: str) -> None:
     """A sum, a mean and a ratio whose noise is that of the count hold too, however small the groups.
 
     So does a count of rows in the cells by which units are counted.

@@ -42,10 +42,10 @@ def data() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @pytest.mark.parametrize("accountant", ["zcdp", "pure"])
 @pytest.mark.parametrize("sql", QUERIES.values(), ids=QUERIES)
-def test_the_largest_groups_hold_as_often_as_others(
+def test_intervals_of_the_largest_groups_hold_as_often_as_others(
     data: duckdb.DuckDBPyConnection, sql: str, accountant: str
 ) -> None:
-    """Of the largest two, and of all; and those of small groups are not wider than their noise asks for."""
+    """The largest two hold as often as all groups; small groups' intervals are not too wide."""
     columns = {
         "g": {"type": "integer", "values": [*range(GROUPS)], "nullable": False},
         "x": {"type": "double", "bounds": [0, 20]},
@@ -77,7 +77,7 @@ def test_the_largest_groups_hold_as_often_as_others(
 MANY_UNITS, MANY, FEWER_RUNS = 8000, 200, 30
 
 
-def test_large_groups_hold_what_units_lose_that_are_in_most_groups() -> None:
+def test_intervals_of_large_groups_include_lost_contributions() -> None:
     """A unit of many groups has several times its l2 norm in them all, and loses as many times what its norm does.
 
     The number of rows of a unit has a power law of 1.8, and each row is in a group as if drawn from all rows.
