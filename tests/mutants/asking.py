@@ -11,7 +11,7 @@ FAULTS = (
         "not column.facts.is_unit",
         "column is None",
         "a query names a unit of its own, and believes to be answered for it",
-        "tests/sql/test_fixtures.py::test_refusal[options: A column that is not the unit's]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[options: A column that is not the unit's]",
     ),
     Fault(
         "clause-goes-unheard",
@@ -200,7 +200,7 @@ FAULTS = (
         "TopK(1, descending=True)",
         "TopK(1, descending=False)",
         "MODE is the value that the fewest rows have",
-        "tests/sql/test_fixtures.py::test_answers_as_duckdb_does[grouping: The most frequent value]",
+        "tests/sql/test_fixtures.py::test_answers_match_duckdb[grouping: The most frequent value]",
     ),
     Fault(
         "mode-of-nothing-there",
@@ -216,7 +216,7 @@ FAULTS = (
         "context.requirements.append(PublicGroupsRequirement(release, refuse))",
         "pass",
         "values that are not public are ordered by counts that nobody asked for",
-        "tests/sql/test_fixtures.py::test_refusal[refused_meaning: The most frequent of values that are not public]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[refused_meaning: The most frequent of values that are not public]",
     ),
     Fault(
         "bins-of-nothing-there",
@@ -340,7 +340,7 @@ FAULTS = (
         "len(found) != 1 or not is_unfiltered(asked)",
         "len(found) != 1",
         "a group that a condition leaves out is chosen",
-        "tests/sql/test_fixtures.py::test_answers_as_duckdb_does[subqueries: The best of some released groups]",
+        "tests/sql/test_fixtures.py::test_answers_match_duckdb[subqueries: The best of some released groups]",
     ),
     Fault(
         "best-beside-its-numbers",
@@ -348,7 +348,7 @@ FAULTS = (
         "other or any((outer.having, outer.qualify, outer.order, outer.limit is not None, outer.offset))",
         "any((outer.having, outer.qualify, outer.order, outer.limit is not None, outer.offset))",
         "a group is chosen at a price of its own beside the numbers that say which it is",
-        "tests/sql/test_fixtures.py::test_meaning[subqueries: The best of released groups, beside a subquery over them]",
+        "tests/sql/test_fixtures.py::test_accepted_query_has_its_meaning[subqueries: The best of released groups, beside a subquery over them]",
     ),
     Fault(
         "first-of-equals",
@@ -372,7 +372,7 @@ FAULTS = (
         'node.args.get("typed")',
         'node.args.get("untyped")',
         "PostgreSQL's 7 / 2 is 3.5",
-        "tests/sql/test_dialects.py::test_refusal[postgres: Whole numbers drop the remainder there]",
+        "tests/sql/test_dialects.py::test_refused_query_names_its_position[postgres: Whole numbers drop the remainder there]",
     ),
     Fault(
         "arguments-of-other-dialects-pass",
@@ -380,7 +380,7 @@ FAULTS = (
         "self.source.take_arguments(node, *known)",
         "_ = known",
         "what a word after a function or clause says is left out without a word",
-        "tests/sql/test_dialects.py::test_refusal[postgres: What TRIM takes away]",
+        "tests/sql/test_dialects.py::test_refused_query_names_its_position[postgres: What TRIM takes away]",
     ),
     Fault(
         "days-between-in-their-order",
@@ -396,7 +396,7 @@ FAULTS = (
         "waiting > MAX_JOINS",
         "waiting > 100 * MAX_JOINS",
         "a short text keeps the parser busy for years",
-        "tests/sql/test_fixtures.py::test_refusal[refused_length: Joins whose conditions are not said]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[refused_length: Joins whose conditions are not said]",
     ),
     Fault(
         "simulated-ends-less-certain",

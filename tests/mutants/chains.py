@@ -176,7 +176,7 @@ FAULTS = (
         "found is None and not _may_be_null(expr)",
         "found is None and expr is None",
         "a conversion that fails in DuckDB is NULL in a list of constants",
-        "tests/sql/test_fixtures.py::test_refusal[refused_meaning: Constants that have no value]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[refused_meaning: Constants that have no value]",
     ),
     Fault(
         "having-means-the-alias-first",
@@ -184,7 +184,7 @@ FAULTS = (
         "return self._find_key(node) or self.aliases[name]",
         "return self.aliases[name]",
         "HAVING k is of the output that is called as the group key is",
-        "tests/sql/test_fixtures.py::test_meaning[grouping: HAVING by a key that an alias hides]",
+        "tests/sql/test_fixtures.py::test_accepted_query_has_its_meaning[grouping: HAVING by a key that an alias hides]",
     ),
     Fault(
         "null-of-a-link-is-of-its-own-unit",
@@ -208,7 +208,7 @@ FAULTS = (
         "max(1, floor(around.high) - least + 1)",
         "max(0, floor(around.high) - least + 1)",
         "a statement whose condition no row fulfils ends in an error of planning",
-        "tests/analysis/test_rows_that_conditions_leave.py::test_a_condition_that_no_row_fulfils_is_answered",
+        "tests/analysis/test_rows_that_conditions_leave.py::test_unsatisfiable_condition_is_answered",
     ),
     Fault(
         "keys-of-unmatched-rows",

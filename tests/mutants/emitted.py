@@ -93,7 +93,7 @@ FAULTS = (
         f"WHEN {read} < {low} THEN {low} ELSE {high} END"
         """,
         "NULL and NaN are values",
-        "tests/sql/test_fixtures.py::test_answers_as_duckdb_does[conditions: IS NULL and its kin]",
+        "tests/sql/test_fixtures.py::test_answers_match_duckdb[conditions: IS NULL and its kin]",
     ),
     Fault(
         "nan-counts-as-a-value",
@@ -125,7 +125,7 @@ FAULTS = (
         '_define_function("CBRT", make_increasing_rule(math.cbrt), ("CBRT(8)", "2.0"), of="TRY({0})")',
         '_define_function("CBRT", make_increasing_rule(math.cbrt), ("CBRT(8)", "2.0"))',
         "the engine fails where the least and the largest of private values are close",
-        "tests/plan/functions/test_estimates.py::test_no_entry_fails_where_the_least_and_the_largest_value_are_close[cbrt]",
+        "tests/plan/functions/test_estimates.py::test_no_entry_fails_on_close_extremes[cbrt]",
     ),
     Fault(
         "values-outside-the-domain-kept",
@@ -141,7 +141,7 @@ FAULTS = (
         'f"CASE WHEN {raw} BETWEEN {low} AND {high} THEN {read} WHEN {raw} < {low} THEN {low} WHEN {raw} > {high} THEN {high} END"',
         'f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"',
         "a number beyond 64 bits is NULL, not the nearer bound",
-        "tests/sql/test_emit.py::test_a_value_too_large_for_its_type_is_clamped",
+        "tests/sql/test_emit.py::test_value_too_large_for_its_type_is_clamped",
     ),
     Fault(
         "expression-not-clamped",
@@ -337,7 +337,7 @@ FAULTS = (
         "ends[0] < at < ends[1]",
         "ends[0] <= at <= ends[1]",
         "a value beyond a bound fulfils a condition that the bound does not",
-        f"{_STORED}::test_the_same_rows_remain[TINYINT-id]",
+        f"{_STORED}::test_stored_conditions_keep_the_same_rows[TINYINT-id]",
     ),
     Fault(
         "stored-nan-above-all",
@@ -345,7 +345,7 @@ FAULTS = (
         'name in ("gt", "ge")',
         'name == "gt"',
         "NaN, which counts nowhere, fulfils a condition",
-        f"{_STORED}::test_the_same_rows_remain[DOUBLE-row]",
+        f"{_STORED}::test_stored_conditions_keep_the_same_rows[DOUBLE-row]",
     ),
     Fault(
         "stored-columns-with-other-bounds",
@@ -361,7 +361,7 @@ FAULTS = (
         "float(near) != value",
         "False",
         "a constant between two decimals is taken for one of them",
-        f"{_STORED}::test_the_same_rows_remain[DECIMAL(6, 3)-id]",
+        f"{_STORED}::test_stored_conditions_keep_the_same_rows[DECIMAL(6, 3)-id]",
     ),
     Fault(
         "stored-conditions-beside-null",
@@ -369,7 +369,7 @@ FAULTS = (
         "relation.kind is JoinKind.INNER",
         "True",
         "a row is kept beside NULL that a condition leaves out",
-        f"{_STORED}::test_rows_that_an_outer_join_keeps_stay",
+        f"{_STORED}::test_rows_of_an_outer_join_stay",
     ),
     Fault(
         "unit-without-values-adds-the-least",
@@ -401,7 +401,7 @@ FAULTS = (
         "_MIDDLE if rank is None else rank",
         "_MIDDLE",
         "every quantile of a unit's rows is its median",
-        "tests/sql/test_fixtures.py::test_answers_as_duckdb_does[aggregates: Quantiles of the rows of each unit]",
+        "tests/sql/test_fixtures.py::test_answers_match_duckdb[aggregates: Quantiles of the rows of each unit]",
     ),
     Fault(
         "values-of-a-unit-not-bounded",

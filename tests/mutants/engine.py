@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_CELLS = "tests/test_release.py::test_every_cell_has_a_draw_of_its_own"
+_CELLS = "tests/test_release.py::test_every_cell_has_its_own_draw"
 _KEPT = "tests/attacks/test_a06_engine_errors.py::test_failure_has_constant_text_and_keeps_its_charge"
 
 FAULTS = (
@@ -294,7 +294,7 @@ FAULTS = (
         "units >= chosen.min_frequency and found >= chosen.threshold",
         "found >= chosen.threshold",
         "the release trusts the statement with the least frequency",
-        "tests/test_release.py::test_too_few_units_are_not_released_whatever_the_engine_sends",
+        "tests/test_release.py::test_too_few_units_are_never_released",
     ),
     Fault(
         "rows-weighed-against-the-least-frequency",
@@ -302,7 +302,7 @@ FAULTS = (
         "self.moments[UNITS if plan.analysis.bound.per_unit else ROWS]",
         "self.moments[ROWS]",
         "a few units with many rows are enough",
-        "tests/test_release.py::test_too_few_units_are_not_released_whatever_the_engine_sends",
+        "tests/test_release.py::test_too_few_units_are_never_released",
     ),
     Fault(
         "exact-shows-itself",

@@ -90,7 +90,7 @@ FAULTS = (
         "self.idle.append(None)",
         "self.idle.extend((None, None))",
         "the ledger's work waits for a worker that has other work, for ever",
-        "tests/test_workers.py::test_each_work_begins_at_once",
+        "tests/test_workers.py::test_each_task_begins_at_once",
     ),
     Fault(
         "workers-forked",
@@ -98,7 +98,7 @@ FAULTS = (
         "_POOL = _WorkerPool()",
         "_POOL = _POOL",
         "a fork waits for ever for workers that it does not have",
-        "tests/test_workers.py::test_a_fork_has_workers_of_its_own",
+        "tests/test_workers.py::test_fork_has_its_own_workers",
     ),
     Fault(
         "workers-of-another-process",
@@ -106,7 +106,7 @@ FAULTS = (
         "_POOL.process != os.getpid()",
         "False",
         "a program that was forked by a library waits for ever for workers that it does not have",
-        "tests/test_workers.py::test_so_has_one_that_python_does_not_see",
+        "tests/test_workers.py::test_fork_unseen_by_python_has_its_own_workers",
     ),
     Fault(
         "threads-ask-at-once",

@@ -62,7 +62,7 @@ FAULTS = (
         "is_statically_computable(relation.predicate, facts)",
         "True",
         "DISTINCT lists keys that a condition excludes, as it is not computed of listed values",
-        "tests/sql/test_present_groups.py::test_keys_alone_are_those_that_rows_have",
+        "tests/sql/test_present_groups.py::test_query_of_keys_shows_keys_with_rows",
     ),
     Fault(
         "keys-listed-under-what-takes-too-much-work",
@@ -70,7 +70,7 @@ FAULTS = (
         "reads_whole_table(release, facts) and not analysis.undecided_conditions",
         "reads_whole_table(release, facts)",
         "DISTINCT lists keys that a condition excludes, as computing it was given up",
-        "tests/sql/test_present_groups.py::test_keys_under_what_takes_too_much_work_are_those_that_rows_have",
+        "tests/sql/test_present_groups.py::test_query_of_keys_under_a_costly_condition_shows_keys_with_rows",
     ),
     Fault(
         "sums-of-nobody-without-a-notice",
@@ -192,7 +192,7 @@ FAULTS = (
         "part = normalize_name(name), tuple(sorted(names)), column",
         "part = normalize_name(name), (column,), column",
         "groups by one column of a key of several are formed within units",
-        f"{_FINER}::test_a_unique_key_of_several_columns_is_declared_as_a_whole",
+        f"{_FINER}::test_unique_key_of_several_columns_is_declared_as_a_whole",
     ),
     Fault(
         "keys-keep-what-conditions-exclude",
@@ -264,7 +264,7 @@ FAULTS = (
         "measures_presence(plan.analysis.release)",
         "False",
         "SELECT DISTINCT under a condition shows keys that no row has",
-        f"{_PRESENT}::test_keys_alone_are_those_that_rows_have",
+        f"{_PRESENT}::test_query_of_keys_shows_keys_with_rows",
     ),
     Fault(
         "absence-taken-for-all-rows",
@@ -456,6 +456,6 @@ FAULTS = (
         "_TRY in template and has_window(argument)",
         "False",
         "EXP of a window over released rows fails after its charge",
-        "tests/sql/test_functions_of_windows.py::test_released_values_are_shown_as_duckdb_has_them[EXP(SUM(n) OVER ())]",
+        "tests/sql/test_functions_of_windows.py::test_released_values_match_duckdb[EXP(SUM(n) OVER ())]",
     ),
 )

@@ -50,7 +50,7 @@ FAULTS = (
         "analyze_release(release if replaced else with_partition_filters(release), lowered.lookups, replace=replaced, separate_keys=lowered.options.separate_keys)",
         "analyze_release(with_partition_filters(release), lowered.lookups, replace=replaced, separate_keys=lowered.options.separate_keys)",
         "one who is replaced by somebody in another part is charged in one of them",
-        "tests/analysis/test_predicates.py::test_replaced_units_confine_nothing",
+        "tests/analysis/test_predicates.py::test_replaced_units_narrow_no_scan",
     ),
     Fault(
         "parts-are-named-by-their-column-alone",

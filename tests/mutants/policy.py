@@ -131,7 +131,7 @@ FAULTS = (
         "table.public",
         "table.columns is not None",
         "an analyst reads columns that the policy does not name",
-        "tests/sql/test_fixtures.py::test_refusal[refused_meaning: An undeclared column of the database]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[refused_meaning: An undeclared column of the database]",
     ),
     Fault(
         "names-folded-beyond-ascii",

@@ -115,7 +115,7 @@ FAULTS = (
         "not all_rows",
         "all_rows is None",
         "the best group may be one whose rows nobody can be joined to",
-        "tests/analysis/test_public_tables.py::test_the_best_group_is_one_that_a_row_can_be_in",
+        "tests/analysis/test_public_tables.py::test_best_group_is_one_that_rows_can_have",
     ),
     Fault(
         "public-rows-without-private-ones-left-out",
@@ -284,7 +284,7 @@ FAULTS = (
         "round(position / self.step)",
         "position // self.step",
         "the engine's point of a public value is no candidate, but the one beside it",
-        "tests/analysis/test_public_tables.py::test_quantiles_are_chosen_among_public_values",
+        "tests/analysis/test_public_tables.py::test_quantiles_are_selected_among_public_values",
     ),
     Fault(
         "ends-among-public-values-alone",

@@ -64,7 +64,7 @@ FAULTS = (
         "_refuse_two_meanings(name, declared, engine)",
         "pass",
         "addr.zip reads a column, where DuckDB reads a field of a STRUCT",
-        "tests/sql/test_column_types.py::test_a_name_of_a_column_and_of_a_field_is_refused[a column]",
+        "tests/sql/test_column_types.py::test_name_of_a_column_and_of_a_field_is_refused[a column]",
     ),
     Fault(
         "moments-are-in-the-session-s-zone",

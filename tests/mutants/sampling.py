@@ -89,7 +89,7 @@ FAULTS = (
         "any(len(rates) > 1 for rates in read)",
         "False",
         "rows of units that are not in the sample are read from another table",
-        "tests/sql/test_fixtures.py::test_refusal[samples: One table of two]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[samples: One table of two]",
     ),
     Fault(
         "several-releases-of-one-sample",
@@ -97,7 +97,7 @@ FAULTS = (
         "len(releases) > 1",
         "False",
         "totals and parts are made to agree that are of two samples",
-        "tests/sql/test_fixtures.py::test_refusal[samples: Several releases]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[samples: Several releases]",
     ),
     Fault(
         "samples-refined",

@@ -35,7 +35,7 @@ FAULTS = (
         "max(sides) if _has_row_units(relation) else sum(sides)",
         "max(sides)",
         "a unit with an id has the rows of one side of a union alone",
-        "tests/analysis/test_stability.py::test_bounds",
+        "tests/analysis/test_stability.py::test_bounds_follow_joins_keys_and_limits",
     ),
     Fault(
         "private-tables-join-on-anything",
@@ -161,7 +161,7 @@ FAULTS = (
         'f"{get_dialect().columns.emit_widened_column(key)} AS {_name_key_column(place)}"',
         'f"{unit} AS {_name_key_column(place)}"',
         "a linked row belongs to whoever's id equals its link",
-        "tests/sql/test_units.py::test_a_linked_row_belongs_to_the_unit_that_its_link_leads_to",
+        "tests/sql/test_units.py::test_linked_row_belongs_to_the_unit_of_its_link",
     ),
     Fault(
         "matching-other-people",
@@ -185,7 +185,7 @@ FAULTS = (
         "any(find_identity(column, source) is not None for column in source.columns)",
         "bool(source.columns)",
         "distinct rows of all people together are each one's own",
-        "tests/sql/test_fixtures.py::test_meaning[subqueries: Distinct rows that do not hold the unit]",
+        "tests/sql/test_fixtures.py::test_accepted_query_has_its_meaning[subqueries: Distinct rows that do not hold the unit]",
     ),
     Fault(
         "distinct-rows-read-one-by-one",
@@ -233,7 +233,7 @@ FAULTS = (
         '("ge", "lt")',
         '("ge", "gt")',
         "values below the middle do not count, and those above it twice",
-        "tests/sql/test_spread_of_groups.py::test_a_spread_of_distinct_values_is_that_of_duckdb",
+        "tests/sql/test_spread_of_groups.py::test_spread_of_distinct_values_matches_duckdb",
     ),
     Fault(
         "kept-rows-count-all-elements",
@@ -249,7 +249,7 @@ FAULTS = (
         'scalars.build_call(node, "||", scalars.build_call(node, "||", size, _COLON), text)',
         "text",
         "('a', 'bc') is ('ab', 'c')",
-        f"{_ONCE}::test_rows_differ_where_a_value_does",
+        f"{_ONCE}::test_rows_differ_where_a_value_differs",
     ),
     Fault(
         "two-zeros-are-two-rows",
@@ -257,7 +257,7 @@ FAULTS = (
         "value.type is Type.DOUBLE",
         "value.type is Type.NULL",
         "0.0 and -0.0 are equal, and are counted as two",
-        f"{_ONCE}::test_rows_differ_where_a_value_does",
+        f"{_ONCE}::test_rows_differ_where_a_value_differs",
     ),
     Fault(
         "ids-of-two-types-put-together",
@@ -341,7 +341,7 @@ FAULTS = (
         "max(known.min_frequency for known in declared)",
         "declared[0].min_frequency",
         "of two tables' rules the first named holds",
-        "tests/sql/test_units.py::test_the_strictest_rules_of_the_tables_hold",
+        "tests/sql/test_units.py::test_strictest_rules_of_the_tables_hold",
     ),
     Fault(
         "group-limit-of-one-table",
@@ -349,7 +349,7 @@ FAULTS = (
         "(*groups, release.max_groups, natural)",
         "(groups[-1], release.max_groups, natural)",
         "of two tables' rules the last named holds",
-        "tests/sql/test_units.py::test_the_strictest_rules_of_the_tables_hold",
+        "tests/sql/test_units.py::test_strictest_rules_of_the_tables_hold",
     ),
     Fault(
         "ids-not-read-exactly",

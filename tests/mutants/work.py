@@ -5,7 +5,7 @@ from __future__ import annotations
 from .fault import Fault
 
 _ATTACK = "tests/attacks/test_a46_plans_that_explode.py"
-_HINTS = "tests/sql/test_fuzzing.py::test_a_hint_costs_no_more_than_reading_the_text"
+_HINTS = "tests/sql/test_fuzzing.py::test_hint_costs_no_more_than_reading_the_text"
 _GROWING = f"{_ATTACK}::test_growing_statements_are_planned_in_bounded_work"
 
 FAULTS = (

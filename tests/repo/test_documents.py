@@ -67,7 +67,7 @@ def test_privacy_names_existing_programs(module: str) -> None:
     assert (place / "__main__.py").is_file() or place.with_suffix(".py").is_file()
 
 
-def test_each_rule_of_soundness_is_held() -> None:
+def test_each_rule_of_soundness_has_a_test() -> None:
     """The rules 1 to 17 have one row each, which names at least one test."""
     found = rows("The rules of soundness")
     assert list(found) == [str(number) for number in RULES]
@@ -75,13 +75,13 @@ def test_each_rule_of_soundness_is_held() -> None:
         assert TEST.search(row), f"rule {number} names no test"
 
 
-def test_each_part_is_held() -> None:
+def test_each_assumption_of_soundness_has_a_test() -> None:
     """What the rules stand on names its tests too."""
     for part, row in rows("What these rules stand on").items():
         assert TEST.search(row), f"nothing holds: {part}"
 
 
-def test_each_attack_is_there_and_named() -> None:
+def test_each_attack_has_its_files() -> None:
     """A1 to A40 and those found since have files, and each row of PRIVACY.md names exactly the files of its attack."""
     found = rows("What was tried")
     assert list(found) == [f"A{number}" for number in ATTACKS]
@@ -95,7 +95,7 @@ ATTACKS = sorted({number for number, _ in attack_files()})
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", ATTACKS)
-def test_each_attack_is_shown_to_work(number: int) -> None:
+def test_each_attack_works_on_a_careless_variant(number: int) -> None:
     """For each attack some test runs it against a careless variant, where it works."""
     docstrings = [
         text for found, path in attack_files() if found == number for text in held_in(path).values()
@@ -115,7 +115,7 @@ def test_files_are_short() -> None:
     assert not long
 
 
-def test_sqlglot_is_pinned_to_what_was_read() -> None:
+def test_sqlglot_is_pinned_to_the_reviewed_version() -> None:
     """A new minor release of the parser may add arguments to nodes, so it is admitted by hand."""
     dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     (pin,) = (item for item in dependencies if item.startswith("sqlglot"))

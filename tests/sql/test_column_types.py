@@ -270,7 +270,7 @@ def test_struct_as_a_value_is_refused_with_its_fields(
 
 
 @pytest.mark.parametrize("role", ["a column", "the unit"])
-def test_a_name_of_a_column_and_of_a_field_is_refused(role: str) -> None:
+def test_name_of_a_column_and_of_a_field_is_refused(role: str) -> None:
     """At connect: a query would read the column, where DuckDB reads the field."""
     columns = {"addr.zip": {"type": "integer"}} if role == "a column" else {}
     rules = {"unit": "id" if role == "a column" else "addr.zip", "rows_per_unit": 1, "columns": columns}

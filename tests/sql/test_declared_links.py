@@ -174,7 +174,7 @@ ONE_COLUMN = (
 
 
 @pytest.mark.parametrize("sql", ONE_COLUMN)
-def test_a_link_of_one_column_leads_through_a_join(sql: str) -> None:
+def test_link_of_one_column_leads_through_a_join(sql: str) -> None:
     """Of a derived table of several private tables, a column that is a whole key still is one."""
     policy = _policy()
     policy["tables"]["calls"]["links"] = [{"column": "about", "references": "sales.ticket"}]
@@ -196,7 +196,7 @@ DECLARABLE = (
 
 
 @pytest.mark.parametrize(("sql", "table"), DECLARABLE)
-def test_the_hint_says_which_declaration_would_allow_it(connection: Connection, sql: str, table: str) -> None:
+def test_hint_states_the_missing_declaration(connection: Connection, sql: str, table: str) -> None:
     """What the hint has between backticks, in the table that it names, is YAML with which the query is answered."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         connection.explain(sql)
@@ -272,7 +272,7 @@ WRONG = (
 
 @pytest.mark.parametrize(("link", "code"), WRONG)
 @pytest.mark.parametrize("key", ["link", "links"])
-def test_a_wrong_link_is_refused(link: dict[str, Any], code: str, key: str) -> None:
+def test_wrong_link_is_refused(link: dict[str, Any], code: str, key: str) -> None:
     """A link has as many columns as it refers to, of one table that has a unit by its id."""
     policy = _policy()
     del policy["tables"]["returns"]["link"]
@@ -292,7 +292,7 @@ def test_columns_of_a_link_are_of_one_type() -> None:
     assert caught.value.code in ("link_type", "unit_type")
 
 
-def test_a_key_bounds_the_rows_of_a_join(connection: Connection) -> None:
+def test_key_bounds_the_rows_of_a_join(connection: Connection) -> None:
     """A sale has one key: a unit has at most as many joined rows as returns; without the link it has the product."""
     bound = "contribution: at most {} rows per unit"
     text = str(connection.explain(f"SELECT COUNT(*) FROM sales s JOIN returns r ON {BOTH}"))

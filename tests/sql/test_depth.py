@@ -144,7 +144,7 @@ def test_one_level_more_is_refused(con: dpsql.Connection, name: str) -> None:
     assert found.startswith("too_deep: ")
 
 
-def test_a_deep_caller_is_refused_before_the_charge(con: dpsql.Connection) -> None:
+def test_deep_caller_is_refused_before_the_charge(con: dpsql.Connection) -> None:
     """What leaves less than `ROOM` frames is refused by a constant text, and nothing is charged."""
     before = con.budget()["visits"].spent
     found = at_depth(

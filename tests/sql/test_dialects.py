@@ -48,7 +48,7 @@ def test_results_are_those_of_the_manual(connection: Connection, fixture: Fixtur
 
 
 @pytest.mark.parametrize("fixture", those("code"), ids=str)
-def test_refusal(connection: Connection, fixture: Fixture) -> None:
+def test_refused_query_names_its_position(connection: Connection, fixture: Fixture) -> None:
     """What may mean something else is refused, at its place in the user's text or in the translated one."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         prepared(connection, fixture)
@@ -63,7 +63,7 @@ def test_each_dialect_has_a_file() -> None:
         assert {fixture.file for fixture in those(field)} == set(TITLES)
 
 
-def test_an_error_behind_the_translation_shows_the_translated_text(connection: Connection) -> None:
+def test_error_after_translation_shows_the_translated_text(connection: Connection) -> None:
     """A place in the text that the user did not write is said to be one."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         connection.query("SELECT AVG(csot::float8) AS c FROM visits", dialect="postgres")
@@ -76,7 +76,7 @@ def test_an_error_behind_the_translation_shows_the_translated_text(connection: C
 
 
 @pytest.mark.parametrize("name", ["mysql", "", "DuckDB ", "postgres; DROP TABLE visits"])
-def test_an_unknown_dialect_is_refused(connection: Connection, name: str) -> None:
+def test_unknown_dialect_is_refused(connection: Connection, name: str) -> None:
     """The error lists those that are known, wherever a dialect is named."""
     asks = (
         lambda: (
@@ -91,7 +91,7 @@ def test_an_unknown_dialect_is_refused(connection: Connection, name: str) -> Non
         assert caught.value.hint == "there are: duckdb, postgres, spark, snowflake, bigquery, tsql"
 
 
-def test_the_connection_s_dialect_is_a_default() -> None:
+def test_connection_dialect_is_a_default() -> None:
     """`connect` says it for queries that name none."""
     with study(dialect="tsql") as opened:
         assert opened.query("SELECT TOP 1 [plan] FROM plans").rows == (("A",),)

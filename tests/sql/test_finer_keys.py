@@ -160,7 +160,7 @@ def test_sets_of_hidden_groups_are_refused(sets: str, declared: dict[str, Any]) 
     assert refused.value.code == "hidden_groups"
 
 
-def test_a_window_over_sets_within_units_is_refused() -> None:
+def test_window_over_sets_within_units_is_refused() -> None:
     """It would be laid on the groups of all sets together."""
     connection, _ = _opened(_UNIQUE)
     with pytest.raises(dpsql.QueryRejected) as refused:
@@ -172,14 +172,14 @@ def test_a_window_over_sets_within_units_is_refused() -> None:
 
 
 @pytest.mark.parametrize("declared", [_TO_ITSELF, _UNIQUE], ids=["link", "unique"])
-def test_a_lone_table_declares_a_key(declared: dict[str, Any]) -> None:
+def test_lone_table_declares_a_key(declared: dict[str, Any]) -> None:
     """Of a table that is alone, `unique` says that a key is one person's, as a link to itself does."""
     connection, database = _opened(declared)
     sql = ANSWERED[0]
     assert _same(connection.query(sql).rows, database.execute(sql).fetchall())
 
 
-def test_a_unique_key_of_several_columns_is_declared_as_a_whole() -> None:
+def test_unique_key_of_several_columns_is_declared_as_a_whole() -> None:
     """One column of a key of several says nothing; all of them do."""
     connection, database = _opened({"unique": [["oid", "sku"]]})
     whole = "SELECT AVG(n) FROM (SELECT oid, sku, COUNT(*) AS n FROM lines GROUP BY oid, sku)"

@@ -52,7 +52,7 @@ def window(of: Expr) -> WindowCall:
 
 
 @pytest.mark.parametrize("place", range(0, len(TRIED), 12))
-def test_a_function_of_a_window_is_that_of_its_value(place: int) -> None:
+def test_function_of_a_window_matches_its_value(place: int) -> None:
     """Of each function that is tried, on ordinary and extreme values, and on NULL."""
     engine = duckdb.connect()
     for name, function, types in TRIED[place : place + 12]:
@@ -85,7 +85,7 @@ def test_a_function_of_a_window_is_that_of_its_value(place: int) -> None:
         "CASE WHEN SQRT(SUM(n) OVER ()) > 2 THEN LOG10(MAX(n) OVER ()) END",
     ],
 )
-def test_released_values_are_shown_as_duckdb_has_them(asked: str) -> None:
+def test_released_values_match_duckdb(asked: str) -> None:
     """In SELECT, ORDER BY and QUALIFY, with infinities and values that are no number as DuckDB has them."""
     con = study()
     groups = con.query("SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan").rows

@@ -245,7 +245,7 @@ def test_no_refusal_has_a_word_of_the_parser(connection: Connection) -> None:
     assert found == {}
 
 
-def test_a_type_that_cannot_be_read_can_be_cast_in_a_view() -> None:
+def test_unreadable_type_can_be_cast_in_a_view() -> None:
     """A policy cannot declare what the database has there, so the hint does not ask for that."""
     database = duckdb.connect()
     database.execute("CREATE TABLE t (id BIGINT, seen TIMETZ)")
@@ -266,9 +266,7 @@ def test_a_type_that_cannot_be_read_can_be_cast_in_a_view() -> None:
 
 @pytest.mark.whole
 @pytest.mark.parametrize("rewrite", REWRITES, ids=str)
-def test_a_statement_that_is_refused_can_be_written_otherwise(
-    connection: Connection, rewrite: Rewrite
-) -> None:
+def test_refused_statement_can_be_rewritten(connection: Connection, rewrite: Rewrite) -> None:
     """The refusal has a hint, and what follows it is answered."""
     assert _hint(connection, rewrite.refused, rewrite.parameters, rewrite.dialect)
     assert _prepared(connection, rewrite.instead, rewrite.parameters, rewrite.dialect)
@@ -281,7 +279,7 @@ def test_every_hint_that_quotes_sql_has_a_rewrite(connection: Connection) -> Non
     assert untried == UNREACHED | CALLS
 
 
-def test_a_refusal_names_no_table_of_the_plan(connection: Connection) -> None:
+def test_refusal_names_no_table_of_the_plan(connection: Connection) -> None:
     """Subqueries without a name have one that begins with #, which no user knows."""
     asked = [(each.query, each.parameters) for each in refused() if each.field("code") != "reserved_name"]
     asked += [(each.refused, each.parameters) for each in REWRITES if each.dialect == "duckdb"]
@@ -294,7 +292,7 @@ def test_a_refusal_names_no_table_of_the_plan(connection: Connection) -> None:
 
 
 @pytest.mark.deep
-def test_the_source_has_every_hint_of_a_refusal(connection: Connection) -> None:
+def test_source_has_every_hint_of_a_refusal(connection: Connection) -> None:
     """What refused statements say, so that none escapes the search for hints."""
     asked = [(each.query, each.parameters) for each in refused()] + [(text, ()) for text in WORDS]
     found = {_hint(connection, text, parameters) for text, parameters in asked} - {""}
@@ -335,7 +333,7 @@ def _hint(
         "bit_xor",
     ],
 )
-def test_a_refusal_names_what_was_written(connection: Connection, name: str) -> None:
+def test_refusal_names_the_user_s_words(connection: Connection, name: str) -> None:
     """Whatever the parser calls it."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         prepare(connection, f"SELECT {name}(cost) FROM visits")

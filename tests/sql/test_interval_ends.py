@@ -38,7 +38,7 @@ def _worlds_end() -> Iterator[None]:
 @pytest.mark.parametrize("accountant", BUDGETS)
 @pytest.mark.parametrize("aggregate", AGGREGATES.values(), ids=AGGREGATES)
 @pytest.mark.parametrize("keys", ["", "city, ", "word, "])
-def test_the_ends_are_those_of_the_result(keys: str, aggregate: str, accountant: str) -> None:
+def test_interval_ends_match_the_result(keys: str, aggregate: str, accountant: str) -> None:
     """For each aggregate, key and accountant they are what `Result.intervals` says of the same cell."""
     if accountant == "pure" and keys == "word, ":
         keys = "member, "
@@ -186,7 +186,7 @@ def test_without_noise_both_ends_are_the_mean(accountant: str) -> None:
     assert ends == pytest.approx((value, value))
 
 
-def test_a_row_that_a_join_does_not_find_has_no_interval() -> None:
+def test_row_without_a_join_partner_has_no_interval() -> None:
     """Beside a public row that no released row goes with, the ends are NULL."""
     result = world(*PEOPLE).query(
         "SELECT r.city, DP_INTERVAL_LOW(n), DP_INTERVAL_HIGH(n) "

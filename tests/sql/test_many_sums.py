@@ -94,7 +94,7 @@ def test_many_sums_of_all_rows_are_read_in_stages(item: str) -> None:
     assert all(statement.stages for statement in statements(DUCKDB, ITEMS[item], ""))
 
 
-def test_the_law_counts_sets_of_keys() -> None:
+def test_sets_of_keys_multiply_the_aggregates() -> None:
     """A query that adds up two sums by three sets takes six."""
     sql = "SELECT SUM(x), SUM(y) FROM t GROUP BY GROUPING SETS ((a), (b), (c, d))"
     assert work(ReleaseStatement(sql, ())) == 6

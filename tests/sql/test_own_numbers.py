@@ -160,7 +160,7 @@ def test_logarithms_of_less_than_zero_are_null_in_spark(
 
 @pytest.mark.parametrize("bound", [1e-200, 1e-5, 1.0, 1000.0, 1e17, 1e150], ids=str)
 @pytest.mark.parametrize("function", ["sum", "avg"])
-def test_sums_are_exact_of_one_value_and_the_same_in_any_order(function: str, bound: float) -> None:
+def test_sums_of_one_value_are_exact_in_any_order(function: str, bound: float) -> None:
     """And within the rounding of one DOUBLE of the true sum; of infinities and numbers that are none, within bounds."""
     column = Column("t", "x", ColumnInfo(Type.DOUBLE, "", Interval(-bound, bound)))
     named = Column("g", "s", ColumnInfo(Type.DOUBLE, "", Interval(-bound * 1000, bound * 1000)))

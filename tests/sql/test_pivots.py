@@ -138,7 +138,7 @@ def nested(times: int) -> str:
     ],
     ids=["nested", "twice", "columns", "many"],
 )
-def test_a_short_text_makes_no_endless_query(
+def test_short_text_makes_no_endless_query(
     both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], source: str
 ) -> None:
     """Within each limit alone a text could fill the memory, and keep others waiting."""

@@ -52,7 +52,7 @@ def _opened(epsilon: float) -> tuple[Connection, duckdb.DuckDBPyConnection]:
         "SELECT DISTINCT kind, lvl FROM visits WHERE lvl + LENGTH(kind) > (SELECT COUNT(*) / 1000 FROM visits)",
     ],
 )
-def test_keys_alone_are_those_that_rows_have(sql: str) -> None:
+def test_query_of_keys_shows_keys_with_rows(sql: str) -> None:
     """Of a query that asks for keys alone, under a condition, SQL's groups are shown where there is no noise."""
     connection, database = _opened(10**9)
     assert Counter(connection.query(sql).rows) == Counter(database.execute(sql).fetchall())
@@ -60,7 +60,7 @@ def test_keys_alone_are_those_that_rows_have(sql: str) -> None:
     assert loss is not None
 
 
-def test_keys_under_what_takes_too_much_work_are_those_that_rows_have(
+def test_query_of_keys_under_a_costly_condition_shows_keys_with_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A condition that is not computed of the listed values leaves those that rows have."""
@@ -160,7 +160,7 @@ def test_groups_without_rows_in_an_order_are_mentioned(sql: str, words: str) -> 
     assert any(words in notice for notice in connection.query(sql).notices)
 
 
-def test_an_order_of_groups_with_rows_has_no_such_notice() -> None:
+def test_order_of_groups_with_rows_has_no_notice() -> None:
     """Where HAVING leaves out groups without rows, or none is left, nothing is said."""
     connection, _ = _opened(1000)
     for sql in (

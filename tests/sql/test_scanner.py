@@ -68,7 +68,7 @@ def test_statements_end_where_duckdb_ends_them(values: list[str]) -> None:
 @given(
     st.text(alphabet=st.sampled_from("';-\"/*$`aeE1 é\u00a0😀\n\r\\:[]"), max_size=30) | st.text(max_size=20)
 )
-def test_pieces_are_the_text(text: str) -> None:
+def test_pieces_add_up_to_the_text(text: str) -> None:
     """Nothing is left out or read twice, and only the last piece has no end."""
     pieces = list(iterate_pieces(text))
     assert "".join(text[piece.start : piece.end] for piece in pieces) == text

@@ -27,7 +27,7 @@ def _values(random: Random) -> str:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_chain_is_taken_from_left_to_right(
+def test_chain_is_evaluated_from_left_to_right(
     seed: int, connection: Connection, plain: duckdb.DuckDBPyConnection
 ) -> None:
     """As DuckDB takes it, INTERSECT before the others, whatever stands in parentheses."""
@@ -39,7 +39,7 @@ def test_a_chain_is_taken_from_left_to_right(
     alike(connection, plain, " ".join(itertools.chain(parts[:1], *zip(links, parts[1:], strict=True))))
 
 
-def test_the_longest_chain_is_answered(connection: Connection, plain: duckdb.DuckDBPyConnection) -> None:
+def test_longest_chain_is_answered(connection: Connection, plain: duckdb.DuckDBPyConnection) -> None:
     """Of releases, of rows of units, and of constants."""
     many = range(MAX_CHAIN + 1)
     alike(connection, plain, " UNION ALL ".join(f"SELECT {i} AS i" for i in many))
@@ -53,7 +53,7 @@ _LISTS = ("[0, 2]", "ARRAY[1]", "[NULL, 1]", "[0, 1, 2]")
 @pytest.mark.parametrize("listed", _LISTS)
 @pytest.mark.parametrize("word", ["ANY", "SOME", "ALL"])
 @pytest.mark.parametrize("sign", ["=", "<>", "<", "<=", ">", ">="])
-def test_comparisons_with_lists(
+def test_comparisons_with_lists_match_duckdb(
     sign: str, word: str, listed: str, connection: Connection, plain: duckdb.DuckDBPyConnection
 ) -> None:
     """True, false and unknown as DuckDB has them, of a column with NULL."""
@@ -68,7 +68,7 @@ def test_comparisons_with_lists(
      "KAHAN_SUM(k)", "SUMKAHAN(k)"],
 )  # fmt: skip
 @pytest.mark.parametrize("seed", range(6))
-def test_aggregates_of_few_rows(
+def test_aggregates_of_few_rows_match_duckdb(
     seed: int, aggregate: str, connection: Connection, plain: duckdb.DuckDBPyConnection
 ) -> None:
     """Of rows among which are NULLs, duplicates, and none."""

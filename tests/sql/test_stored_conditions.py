@@ -86,7 +86,7 @@ def conditions(kind: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("unit", ["id", "row"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_rows_remain(kind: str, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_conditions_keep_the_same_rows(kind: str, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where all conditions are of clamped columns."""
     values, declared, _ = KINDS[kind]
     columns: Declared = {"id": ("INTEGER", None), "x": (kind, declared)}
@@ -106,7 +106,7 @@ OF_FRAMES = ("x < 5", "x >= 0.3", "x = 0", "x IN (0.3, 4)", "n > 3", "n <= 4", "
 
 
 @pytest.mark.parametrize("source", ["parquet", "arrow"])
-def test_files_and_frames_skip_nothing_that_counts(
+def test_files_and_frames_skip_no_counted_rows(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the statistics of a few rows each, or a filter of Arrow's."""
@@ -204,7 +204,7 @@ JOINED = [
 
 
 @pytest.mark.parametrize("sql", JOINED)
-def test_rows_that_an_outer_join_keeps_stay(sql: str) -> None:
+def test_rows_of_an_outer_join_stay(sql: str) -> None:
     """And each side has its own conditions."""
     engine = duckdb.connect()
     engine.execute(

@@ -261,7 +261,7 @@ def test_rows_that_are_units_have_no_windows() -> None:
     assert "each row is a privacy unit" in str(caught.value.hint)
 
 
-def test_the_first_rows_of_a_unit_bound_its_contribution(connection: Connection) -> None:
+def test_first_rows_of_a_unit_bound_its_contribution(connection: Connection) -> None:
     """ROW_NUMBER <= n leaves n rows of each partition, and with the unit alone n rows of the unit."""
     numbered = "SELECT COUNT(*) FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {} ORDER BY day) AS r FROM t) WHERE r {}"
     for partition, condition, rows in (
@@ -271,7 +271,7 @@ def test_the_first_rows_of_a_unit_bound_its_contribution(connection: Connection)
         assert f"contribution: at most {rows} row{'s' * (rows > 1)} per unit" in text
 
 
-def test_a_number_beyond_the_bound_is_the_bound() -> None:
+def test_number_beyond_the_bound_is_the_bound() -> None:
     """A unit with more rows than declared has no number beyond them: the group of a number is public."""
     rows = [(1, "2024-01-01", 1, 0.0, 1, "a", "a")] * 40
     with _connect(rows) as opened:

@@ -103,7 +103,7 @@ def hold(answers: list[Comparison], *, of_the_same_rows: bool = True) -> None:
 
 
 @pytest.mark.parametrize(("unit", "number"), ANSWERED)
-def test_an_answer_is_exact_but_for_its_noise(
+def test_answer_is_exact_within_its_noise(
     studies: dict[str, Connection], exact: duckdb.DuckDBPyConnection, unit: str, number: int
 ) -> None:
     """It has DuckDB's columns and groups, is charged, and DuckDB's numbers are within narrowing intervals."""
@@ -120,8 +120,8 @@ def _complete(answers: list[Comparison], *, from_bounds: bool) -> bool:
 
 
 @pytest.mark.parametrize(("unit", "number"), ANSWERED)
-def test_all_noise_falls(studies: dict[str, Connection], unit: str, number: int) -> None:
-    """Whatever is measured for an answer, also one without rows, has less noise at more loss."""
+def test_all_noise_falls_with_a_larger_loss(studies: dict[str, Connection], unit: str, number: int) -> None:
+    """Every measurement of an answer, also of one without rows, has less noise at more loss."""
     engine = studies[unit].engine
     small, large = (
         expected(plan_and_match(engine, Query(QUERIES[number], epsilon=Fraction(loss), replay=False)))
@@ -132,7 +132,7 @@ def test_all_noise_falls(studies: dict[str, Connection], unit: str, number: int)
 
 
 @pytest.mark.parametrize(("unit", "number"), DERIVED)
-def test_the_error_of_a_quotient_falls(
+def test_error_of_a_quotient_falls(
     studies: dict[str, Connection], exact: duckdb.DuckDBPyConnection, unit: str, number: int
 ) -> None:
     """Of nine answers each, the middle error is smaller at more loss."""
@@ -150,7 +150,7 @@ def test_the_error_of_a_quotient_falls(
 @pytest.mark.parametrize(
     ("unit", "number"), [(unit, number) for unit, numbers in PUBLIC.items() for number in numbers]
 )
-def test_what_is_public_is_exact_and_free(
+def test_public_query_is_exact_and_free(
     studies: dict[str, Connection], exact: duckdb.DuckDBPyConnection, unit: str, number: int
 ) -> None:
     """A query on public tables has DuckDB's rows, in its order, and is not charged."""
@@ -164,7 +164,7 @@ def test_what_is_public_is_exact_and_free(
 @pytest.mark.parametrize(
     ("unit", "number"), [(unit, number) for unit, numbers in REFUSED.items() for number in numbers]
 )
-def test_a_refusal_says_why(studies: dict[str, Connection], unit: str, number: int) -> None:
+def test_refusal_has_a_code_and_a_reason(studies: dict[str, Connection], unit: str, number: int) -> None:
     """It has its code, a reason and a way out, and is free."""
     before = charged(studies[unit])
     with pytest.raises(dpsql.QueryRejected) as caught:
@@ -175,16 +175,16 @@ def test_a_refusal_says_why(studies: dict[str, Connection], unit: str, number: i
 
 
 @pytest.mark.parametrize(("unit", "number"), REWRITES)
-def test_what_is_asked_instead_is_answered(
+def test_rewrite_of_a_refused_query_is_answered(
     studies: dict[str, Connection], exact: duckdb.DuckDBPyConnection, unit: str, number: int
 ) -> None:
-    """Every group of the rewrite is shown, with numbers that are exact but for their noise."""
+    """Every group of the rewrite is shown, with numbers that are exact within their noise."""
     answers = asked(studies[unit], exact, REWRITES[unit, number], rewritten_keys(unit, number))
     hold(answers)
     assert _complete(answers, from_bounds="bracket" in REWRITES[unit, number])
 
 
-def test_there_is_something_to_ask_instead() -> None:
-    """Of what is refused, and of what shows next to nothing."""
+def test_each_refused_query_has_a_rewrite() -> None:
+    """So does each query that shows next to nothing."""
     poor = {(unit, number) for unit in UNITS for number in REFUSED[unit].keys() | SPARSE[unit]}
     assert set(REWRITES) == poor

@@ -179,7 +179,7 @@ def test_domains_are_derived() -> None:
     ("low", "high", "size"),
     [(1e20, 1e20, None), (-1e308, -1e308, None), (3.0, 4.0, 2)],
 )
-def test_the_domain_of_whole_numbers_has_64_bits(low: float, high: float, size: int | None) -> None:
+def test_domain_of_whole_numbers_has_64_bits(low: float, high: float, size: int | None) -> None:
     """Whole numbers beyond are NULL in the engine, and so no keys of groups."""
     cast = build(FUNCTIONS["cast_hugeint"], (column(0, Type.DOUBLE, around((low, high))),))
     assert cast is not None
