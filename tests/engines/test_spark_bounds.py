@@ -12,7 +12,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from engines import sparks
-from engines.test_bounds_follow_joins_keys_and_limits import (
+from engines.test_bounds import (
     LARGEST,
     POLICY,
     QUERIES,
