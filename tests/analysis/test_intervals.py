@@ -48,7 +48,7 @@ def test_comparison_narrows_both_sides(condition: str, age: Interval, cost: Inte
     ],
 )
 def test_quotient_is_no_larger_than_the_dividend(quotient: str, expected: Interval) -> None:
-    """By whole numbers: zero gives NULL, and two non-negative numbers give a non-negative quotient."""
+    """Division by zero gives NULL; two non-negative whole numbers give a non-negative quotient."""
     plan = prepared(world(), f"SELECT SUM({quotient}) FROM people")
     assert [measure.interval for measure in plan.plan.analysis.measures] == [expected]
 

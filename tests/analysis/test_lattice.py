@@ -46,7 +46,7 @@ def test_lattice_encloses_its_interval_within_a_step(a: Fraction, b: Fraction, i
 
 @given(ENDS, ENDS, st.integers(0, 18))
 def test_decimal_lattice_has_steps_of_the_last_digit(a: Fraction, b: Fraction, digits: int) -> None:
-    """It encloses its interval, and its step is 10^-digits, or a power of two as much where there would be too many steps."""
+    """Its step is 10^-digits, or 10^-digits times a power of two where there would be too many steps."""
     low, high = min(a, b), max(a, b)
     lattice = Lattice.from_interval(Interval(low, high), integral=False, digits=digits)
     assert lattice.step == Fraction(2) ** lattice.exponent / 10**digits

@@ -210,7 +210,7 @@ def test_columns_without_public_bounds_are_refused(connection: Connection, sql: 
 
 
 def test_best_group_is_one_that_rows_can_have() -> None:
-    """Of groups that nobody is in, the least is one of keys that rows may have: never of those that no row can reach.
+    """The least of empty groups is one whose keys rows can have.
 
     Careless: a partner without a number is joined to nobody, and would be the least of all.
     """

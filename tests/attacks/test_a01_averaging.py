@@ -83,7 +83,7 @@ def test_equivalent_queries_replay_one_answer(budget: dict[str, Any], rows: list
 
 @pytest.mark.parametrize(("budget", "times"), [(BUDGETS[0], examples(TIMES)), (BUDGETS[1], 150)], ids=IDS)
 def test_budget_ends_averaging(budget: dict[str, Any], times: int, rows: list[Row]) -> None:
-    """Of 1,000 equal queries (150 under zcdp, and where the search is shorter) for new noise each answer is charged, the others are refused for good.
+    """Each of 1,000 equal queries for new noise (150 in shorter searches) is charged or refused.
 
     All answers together are no more precise than one with the whole budget, and the noise of their mean is
     wider than one person.
@@ -106,7 +106,7 @@ def test_budget_ends_averaging(budget: dict[str, Any], times: int, rows: list[Ro
 @pytest.mark.parametrize("budget", BUDGETS, ids=IDS)
 @pytest.mark.parametrize("shares", [[1, 1, 1], [90, 1, 1, 1], [1, 2, 4, 8, 16, 32]])
 def test_splitting_the_budget_gains_no_precision(shares: list[int], budget: dict[str, Any]) -> None:
-    """However the loss is split over queries, their best average is no more precise than one query."""
+    """The best average of any split queries is no more precise than one query with the whole loss."""
     connection = world(person(1), budget=budget)
     whole = connection.budget()["people"].limit.loss_fraction
     heard: list[float] = []

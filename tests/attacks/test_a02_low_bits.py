@@ -52,7 +52,7 @@ def minus(ours: Statistics, theirs: Statistics) -> dict[Any, list[int]]:
 @pytest.mark.parametrize("budget", [{"epsilon": 100}, {"epsilon": 100, "delta": 1e-6}], ids=["pure", "zcdp"])
 @pytest.mark.parametrize("sql", QUERIES)
 def test_noise_is_an_integer_that_ignores_the_data(sql: str, budget: dict[str, Any], rows: list[Row]) -> None:
-    """With equal entropy, neighbours' noisy cells are integers and differ exactly as the exact cells do."""
+    """Neighbours' noisy cells at equal entropy are integers and differ as the exact cells do."""
     ours, theirs = world(*rows, budget=budget), world(*rows, person(99, cost=77.7), budget=budget)
     before, after = noisy(ours, sql), noisy(theirs, sql)
     assert all(type(cell) is int for cells in before.values() for block in cells for cell in block)

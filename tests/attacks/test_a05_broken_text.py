@@ -65,7 +65,7 @@ def session(frame: Any) -> list[Any]:
 
 @pytest.mark.parametrize("kind", FRAMES)
 def test_broken_text_of_one_row_is_not_observable(kind: str) -> None:
-    """With and without rows of broken text: the same columns, types, receipts and charges, and no error."""
+    """Columns, types, receipts and charges are the same with and without rows of broken text."""
     make, crowd = FRAMES[kind], [b"ok"] * 40
     ours = session(make(crowd))
     assert not any(getattr(outcome, "error", None) for outcome in ours)
@@ -90,7 +90,7 @@ def objects(odd: Any) -> pd.DataFrame:
 
 @pytest.mark.parametrize("case", ODD)
 def test_odd_object_of_one_row_is_not_observable(case: str) -> None:
-    """Whatever object one row holds, the frame is opened and every query answered as without it."""
+    """The frame is opened and every query answered, whatever object one row holds."""
     ours, theirs = (session(objects(value)) for value in ("ok", ODD[case]))
     assert ours == theirs
 

@@ -122,7 +122,7 @@ def test_post_processed_query_is_charged_before_its_read(monkeypatch: pytest.Mon
 
 
 def test_all_failures_raise_the_same_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two failures cannot be told apart: text, code, hint and arguments are equal."""
+    """Text, code, hint and arguments of two failures are equal."""
     connection = world(person(1), max_failures=len(RAISED))
     shown = set()
     for raised in RAISED.values():

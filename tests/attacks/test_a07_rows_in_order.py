@@ -108,14 +108,14 @@ def test_ranking_rows_is_refused(refused: Refused) -> None:
 
 @pytest.mark.parametrize("window", [*WINDOWS, *GROUPS])
 def test_windows_over_rows_are_refused(window: str, refused: Refused) -> None:
-    """In an argument, a filter, a key, a join, a branch, a derived table's columns and QUALIFY, HAVING: refused."""
+    """They are refused in arguments, filters, keys, joins, branches, derived tables, QUALIFY and HAVING."""
     for place in BELOW:
         refused(place.format(window))
 
 
 @pytest.mark.parametrize("window", WINDOWS)
 def test_windows_over_columns_of_rows_are_refused(window: str, refused: Refused) -> None:
-    """In QUALIFY, an output and ORDER BY of what is released, a window over columns of rows: refused."""
+    """They are refused in QUALIFY, outputs and ORDER BY of a release."""
     for place in ABOVE:
         refused(place.format(window))
 

@@ -88,7 +88,7 @@ def test_every_spelling_names_the_same_table(table: str, town: Connection) -> No
 
 
 def test_qualified_column_is_the_same_column(town: Connection) -> None:
-    """With its schema before it, the same column is read and charged."""
+    """A column with its schema before it is read and charged as without."""
     plan = prepared(town, "SELECT COUNT(main.people.age) FROM people")
     assert plan.tables == ("people",)
     assert cells(town, plan) == cells(town, prepared(town, "SELECT COUNT(age) FROM people"))
@@ -134,7 +134,7 @@ def test_undeclared_and_missing_tables_are_indistinguishable() -> None:
     ids=["schema", "temporary table", "temporary view"],
 )
 def test_checked_table_is_the_table_read(shadow: str) -> None:
-    """Where the owner's connection has two tables of one name: refused, or the checked one is read."""
+    """Two tables of one name in the owner's connection are refused, or the checked one is read."""
     database = engine_of(world(person(1), person(2)))
     database.execute(shadow)
     rules = {"unit": "row", "columns": {"age": COLUMNS["age"][1]}}

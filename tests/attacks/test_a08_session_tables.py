@@ -69,7 +69,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("sql", REFUSED)
 def test_statement_is_read_whole_or_refused(town: Connection, sql: str) -> None:
-    """Nothing is charged, no table is made, and a refusal points into the text that was asked."""
+    """A refused statement charges nothing, makes no table, and points into the analyst's text."""
     before = len(town.engine.ledger.list_entries())
     with pytest.raises(dpsql.Error) as caught:
         town.query(sql, [1] if "?" in sql else ())
@@ -100,7 +100,7 @@ def test_statement_words_in_quotes_are_ignored(sql: str) -> None:
 
 
 def test_session_table_shadows_no_table() -> None:
-    """With a table of the session, private tables are as private, whatever the query calls them; many writes are refused."""
+    """Private tables stay private whatever session tables exist, and many writes are refused."""
     con = world(*(person(who) for who in range(30)))
     con.query("CREATE SYNTHETIC TABLE x AS SELECT city FROM people WITH (epsilon = 3)")
     for sql in (

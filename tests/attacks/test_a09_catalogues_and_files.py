@@ -171,7 +171,7 @@ def test_only_select_is_a_query(statement: str, refused: Refused, place: dict[st
 
 @pytest.mark.parametrize("call", FUNCTIONS)
 def test_functions_do_not_read_the_environment(call: str, refused: Refused, place: dict[str, str]) -> None:
-    """Neither over rows nor over released values."""
+    """Neither functions of rows nor functions of released values do."""
     call = call.format(**place)
     refused(f"SELECT COUNT({call}) FROM people")
     refused(f"SELECT {call}, COUNT(*) FROM people")

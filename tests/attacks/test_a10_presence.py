@@ -30,7 +30,7 @@ DOMAINS = {
 
 @pytest.mark.parametrize("unit", ["id", "row"])
 def test_ungrouped_aggregate_has_one_row(unit: str) -> None:
-    """Over nobody at all, over nobody who passes the filter and over one unit: exactly one row, one charge."""
+    """It has one row and one charge over no rows, no filtered rows and one unit."""
     connection = world(unit=unit)
     for rows in ([], [person(1)], [person(None)]):
         hold(connection, rows)
@@ -46,7 +46,7 @@ def test_ungrouped_aggregate_has_one_row(unit: str) -> None:
 def test_public_keys_are_all_shown_in_a_fixed_order(
     sql: str, groups: int, unit: str, rows: list[Row]
 ) -> None:
-    """With public domains, nobody, one unit and many give the same keys in the same order.
+    """No units, one unit and many give the same public keys in the same order.
 
     A group of NULL is shown, or not, by its noisy count alone: see `test_null_groups`.
     """
@@ -63,7 +63,7 @@ def test_public_keys_are_all_shown_in_a_fixed_order(
 
 
 def test_not_null_key_has_no_null_group() -> None:
-    """With nullable: false, rows without the key are dropped, and no key appears for them."""
+    """Rows without the key of nullable: false are dropped, and no group of NULL appears."""
     columns = COLUMNS | {
         "city": ("VARCHAR", {"type": "varchar", "values": ["Bonn", "Kiel"], "nullable": False})
     }
@@ -110,7 +110,7 @@ def test_schema_not_null_column_has_no_null_group(kind: str, said: dict[str, boo
 def test_value_read_as_null_is_counted_under_not_null(
     kind: str, rules: dict[str, Any], column: str, value: object
 ) -> None:
-    """A value that is not listed, NaN or too large has its row in COUNT(*), whatever stands beside it."""
+    """Unlisted, NaN and too large values have their rows in COUNT(*)."""
     rows = [person(number, **{column: value}) for number in range(1, 60)]
     found = world(*rows, columns=COLUMNS | {column: (kind, rules)}, budget={"epsilon": 10**7, "delta": 1e-6})
     for sql, expected in (

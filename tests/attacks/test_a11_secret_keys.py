@@ -32,7 +32,7 @@ def test_key_of_one_unit_is_never_shown(sql: str, unit: str) -> None:
 
 @pytest.mark.parametrize("declared", [False, True], ids=["unknown", "declared"])
 def test_small_department_is_never_shown(*, declared: bool) -> None:
-    """Below the minimum frequency no noise and no threshold shows a key; a crowd's key is shown."""
+    """No noise shows a key below the minimum frequency; a crowd's key is shown."""
     kept = {"type": "varchar", **({"values": ["crowd", "alone", "empty"]} if declared else {})}
     columns = COLUMNS | {"word": ("VARCHAR", kept)}
     rows: list[Row] = [person(who, word="crowd") for who in range(150)]

@@ -72,7 +72,7 @@ REPEATED = {
 @pytest.mark.parametrize("unit", ["row", "id"])
 @pytest.mark.parametrize("sql", REPEATED)
 def test_rows_that_the_query_repeats_are_counted(sql: str, unit: str) -> None:
-    """However a query repeats public rows, the bound is as often as they repeat a person's."""
+    """The bound counts the repetitions, however a query repeats public rows."""
     connection = world(person(7, age=5, city="Kiel"), unit=unit)
     plan = prepared(connection, sql)
     before = cells(connection, plan)

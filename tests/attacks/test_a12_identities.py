@@ -105,7 +105,7 @@ def test_ids_of_two_types_are_not_matched(kinds: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("kind", EXACT)
 def test_one_person_influences_nobody_else(kind: str) -> None:
-    """With ids of one type, a person who leaves moves each statistic by no more than was derived."""
+    """A person who leaves moves each statistic by no more than was derived, for ids of one type."""
     connection = clinic(database(kind, kind))
     for sql in TOGETHER:
         plan = prepared(connection, sql)

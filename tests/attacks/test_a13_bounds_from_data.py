@@ -83,7 +83,7 @@ def test_bound_that_reads_the_data_is_refused(bound: str, refused: Refused) -> N
 def test_released_bound_is_calibrated_to_its_policy_interval(
     bound: str, town: dpsql.Connection, rows: list[Row]
 ) -> None:
-    """Where one may stand, the plan is the same whatever the data, and has the release in it; else the query is refused."""
+    """An allowed released bound has a data-independent plan; other released bounds are refused."""
     planned = 0
     for place in PLACES:
         sql = place.format(bound)
@@ -158,7 +158,7 @@ SPECIALS: list[Row] = [
 
 @pytest.mark.parametrize("expression", BOUNDED)
 def test_literal_bound_holds_for_any_rows(expression: str, rows: list[Row]) -> None:
-    """What is accepted as bounded moves by no more than was derived, for every special value of one person."""
+    """No special value of one person moves an accepted bounded statistic beyond its bound."""
     connection = world(*rows)
     plan = prepared(connection, f"SELECT SUM({expression}), COUNT({expression}) FROM people")
     before = cells(connection, plan)
@@ -171,7 +171,7 @@ def test_literal_bound_holds_for_any_rows(expression: str, rows: list[Row]) -> N
 
 @pytest.mark.parametrize("expression", BOUNDED[:4])
 def test_noise_follows_the_literals_only(expression: str, rows: list[Row]) -> None:
-    """On neighbours the plan, the noise and EXPLAIN are the same, and a narrower literal narrows them."""
+    """The plan, the noise and EXPLAIN are the same on neighbours; a narrower literal narrows them."""
     sql = f"SELECT SUM({expression}) FROM people"
     ours, theirs = world(*rows), world(*rows, RICH)
     assert str(ours.explain(sql)) == str(theirs.explain(sql))

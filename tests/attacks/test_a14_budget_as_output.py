@@ -85,7 +85,7 @@ def test_observations_other_than_rows_are_equal(pair: tuple[Connection, Connecti
 
 
 def test_statement_and_explanation_are_equal(pair: tuple[Connection, Connection]) -> None:
-    """What is sent to the engine and what EXPLAIN says depends on the query and public metadata."""
+    """The engine's statement and EXPLAIN depend on the query and public metadata only."""
     ours, theirs = pair
     for sql in ANSWERED:
         text = sql.removeprefix("EXPLAIN ")

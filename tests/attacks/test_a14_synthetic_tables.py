@@ -51,7 +51,7 @@ def test_neighbours_get_equal_charges_and_receipts(method: str, joining: list[Ro
 
 
 def test_statement_is_that_of_a_count(rows: list[Row]) -> None:
-    """What is sent to the engine is what a noisy count by the same columns sends: no new SQL that could fail on a row."""
+    """The engine runs the statement of a noisy count by the same columns, so no new SQL can fail on a row."""
     con = world(*rows)
     sent: list[str] = []
     backend = con.engine.backend

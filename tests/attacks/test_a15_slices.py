@@ -31,7 +31,7 @@ def drawn(ledger: Ledger, number: int, most: int) -> int:
 
 
 def test_processes_spend_exactly_the_slice(tmp_path: Path) -> None:
-    """What they get through together is the slice, while others spend the rest of the table."""
+    """Their charges add up to the slice, while others spend the rest of the table."""
     with closing(open_ledger(tmp_path / "a.ledger", BUDGETS)) as ledger:
         number = ledger.reserve({"visits": Pure(HALF)}, analyst="ana")[0].id
 

@@ -107,7 +107,7 @@ def of_another_kind(file: sqlite3.Connection) -> None:
     ids=lambda change: change.__name__,
 )
 def test_forged_amendment_is_refused(path: Path, change: Any) -> None:
-    """On opening, under whatever budget, and by the whole check."""
+    """Both opening, under any budget, and the whole check refuse it."""
     edit(path, change)
     assert found(path).code == "ledger_tampered"
     with closing(LedgerReader.open(path)) as history:

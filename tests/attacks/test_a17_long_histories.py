@@ -58,7 +58,7 @@ UP_TO_DATE: dict[str, Edit | str] = {
 @pytest.mark.usefixtures("long")
 @pytest.mark.parametrize("name", UP_TO_DATE)
 def test_entries_behind_a_total_are_checked_on_opening(path: Path, name: str) -> None:
-    """However long the history: the last entry of each account, its links, its budget, and that none is left out."""
+    """Opening checks each account's last entry, its links and its budget, and that none is missing."""
     edit(path, UP_TO_DATE[name])
     assert refused(path).code == "ledger_tampered"
 
@@ -77,7 +77,7 @@ def test_last_entry_of_an_idle_account_is_held_by_the_next_entry(tmp_path: Path)
 @pytest.mark.usefixtures("long")
 @pytest.mark.parametrize("name", [name for name, (_, number) in TAMPERED.items() if number in {1, 2, 3}])
 def test_edit_in_a_long_history_is_found_by_verify(path: Path, name: str) -> None:
-    """Whatever opening passes over, `verify` refuses with its place; a naive ledger only looks at the end."""
+    """`verify` refuses an edit with its position; a naive ledger only looks at the end."""
     change, number = TAMPERED[name]
     edit(path, change)
     error = found(path)

@@ -252,7 +252,7 @@ def test_anchor_detects_missing_charges_of_another_process(path: Path, older: Pa
 
 
 def test_deleted_ledger_is_not_recreated_with_an_anchor(path: Path, tmp_path: Path) -> None:
-    """Where the anchor knows of entries, a missing file is a rollback, and no file is made."""
+    """A missing file is a rollback if the anchor knows of entries, and no file is made."""
     anchor = tmp_path / "anchor"
     with closing(open_ledger(path, BUDGETS)) as ledger:
         AnchorFile(anchor).replace_head(ledger.read_head())

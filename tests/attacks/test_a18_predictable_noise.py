@@ -74,7 +74,7 @@ def offences(tree: ast.AST, *, may_ask_the_system: bool) -> Iterator[str]:
 
 
 def test_no_module_seeds_or_stores_a_generator() -> None:
-    """No file under dpsql/ names a generator or a seed, and one file alone asks the system for entropy."""
+    """No file under dpsql/ names a generator or a seed, and only one reads the system's entropy."""
     found = {}
     for path in sorted(ROOT.rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()
@@ -118,7 +118,7 @@ def test_scan_finds_every_route(source: str) -> None:
 
 
 def test_seeded_generator_is_reproduced() -> None:
-    """The attack works on a program's own generator: whoever knows its seed takes the noise off again."""
+    """The attack works on a program's own generator: its seed gives the noise away."""
     answers = [
         Naive(world(*map(person, range(people)))).number("SELECT COUNT(*) FROM people") for people in (7, 8)
     ]

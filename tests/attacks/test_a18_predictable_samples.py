@@ -66,7 +66,7 @@ def test_secret_is_never_disclosed(
 
 
 def test_text_of_the_analyst_is_not_read_as_the_secret(secrets: list[str]) -> None:
-    """A constant that says what stands for the secret stays that constant: no condition can ask about the secret."""
+    """A constant equal to the secret's placeholder stays a constant: no condition reads the secret."""
     town = world(*(person(who, word=PLACEHOLDER) for who in range(30)), budget={"epsilon": 10**30})
     assert (
         town.query(f"{SQL} WHERE word = '{PLACEHOLDER}' AND '{PLACEHOLDER}' < 'b'", epsilon=10**15).rows[0][0]
@@ -77,7 +77,7 @@ def test_text_of_the_analyst_is_not_read_as_the_secret(secrets: list[str]) -> No
 
 
 def test_sample_draws_the_same_number_of_words_on_neighbours() -> None:
-    """The number of draws, and the SQL but for the secret, do not depend on the rows."""
+    """The number of draws, and the SQL except the secret, do not depend on the rows."""
     few, many = world(), world(*(person(who) for who in range(30)))
     for town in (few, many):
         town.query(SQL, epsilon=1)

@@ -58,7 +58,7 @@ def test_coin_tosses_of_a_careless_engine_are_free_samples(rows: list[Row]) -> N
 
 @pytest.mark.parametrize("call", CALLS)
 def test_volatile_functions_are_refused(call: str, refused: Refused) -> None:
-    """In an argument, a filter, a key, an output, HAVING, ORDER BY, LIMIT or a join: refused, not charged."""
+    """They are refused in arguments, filters, keys, outputs, HAVING, ORDER BY, LIMIT and joins, uncharged."""
     for place in PLACES:
         refused(place.format(call))
 

@@ -43,7 +43,7 @@ UNITS = ("CAST(id AS VARCHAR)", "id")
     [*((keys, "id") for keys in FINE if keys not in UNITS), *((keys, "row") for keys in FINE)],
 )
 def test_key_as_fine_as_a_person_shows_nobody(keys: str, unit: str) -> None:
-    """Sixty people, each alone in a group: none is shown, at any of the losses asked with."""
+    """None of sixty people, each alone in a group, is shown at any tried loss."""
     rows = [
         person(
             who, cost=who + 0.37, word=f"w{who:03}", seen=f"2020-02-{1 + who % 28:02} 0{who % 10}:{who:02}:00"
@@ -60,7 +60,7 @@ def test_key_as_fine_as_a_person_shows_nobody(keys: str, unit: str) -> None:
 
 
 def test_key_of_one_person_is_refused(refused: Refused) -> None:
-    """By its text alone, whatever is done to the id that keeps people apart."""
+    """The text of the query decides, whatever function is applied to the id."""
     for key in UNITS:
         assert refused(f"SELECT COUNT(*), AVG(age) FROM people GROUP BY {key}") == "group_by_unit"
 
@@ -112,7 +112,7 @@ def test_repeated_person_counts_once(case: str, least: int) -> None:
 @pytest.mark.parametrize("declared", [False, True], ids=["unknown", "declared"])
 @pytest.mark.parametrize("unit", ["id", "row"])
 def test_group_below_min_frequency_is_never_shown(people: int, unit: str, *, declared: bool) -> None:
-    """No group of fewer people than the policy asks for is shown by any noise, whatever is asked of it."""
+    """No noise shows a group of fewer people than the policy's minimum."""
     rule = {"type": "varchar", **({"values": ["crowd", "few", "none"]} if declared else {})}
     columns: Declared = COLUMNS | {"word": ("VARCHAR", rule)}
     rows = [*several(200, word="crowd"), *several(people, 1000, word="few", cost=99)]
@@ -142,7 +142,7 @@ def test_group_at_min_frequency_can_be_shown() -> None:
 
 @pytest.mark.parametrize("least", [1, LEAST])
 def test_leaving_last_person_of_a_group_is_not_observable(least: int) -> None:
-    """On neighbours of which one has a group more, everything but the rows is the same, and the rows are too."""
+    """Neighbours of which one has a group more have the same rows and the same rest."""
     crowd = [*several(200, word="crowd"), *several(least - 1, 1000, word="few")]
     ours, theirs = (
         world(*crowd, *more, table={"min_frequency": least}) for more in ([], [person(99, word="few")])
@@ -218,7 +218,7 @@ def test_value_from_min_frequency_on_is_shown(sql: str) -> None:
 
 
 def test_large_total_without_a_condition_is_shown() -> None:
-    """A count of 200 people beside a limit of five."""
+    """A count of 200 people is shown under a limit of five."""
     connection = world(*several(200, word="crowd"), table={"min_frequency": LEAST})
     ((count, mean),) = connection.query("SELECT COUNT(*), AVG(age) FROM people", epsilon=1).rows
     assert count > LEAST
@@ -226,7 +226,7 @@ def test_large_total_without_a_condition_is_shown() -> None:
 
 
 def test_unmeasured_value_is_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no count says how many units are behind a value, it is taken for a rare one."""
+    """A value is treated as rare where no count measures the units behind it."""
     con = world(*several(200, word="crowd"), table={"min_frequency": 5})
     monkeypatch.setattr(
         empty_groups, "estimate_moments", lambda *_: pytest.fail("a count is read that was not measured")

@@ -76,7 +76,7 @@ WRITERS: dict[str, Callable[[Exact], str]] = {
 @pytest.mark.parametrize("sql", [SQL, GROUPED])
 @pytest.mark.parametrize("writer", WRITERS)
 def test_exact_value_has_no_text(writer: str, sql: str, crowd: Connection) -> None:
-    """No way of turning it into text shows a value; the rows are there all the while."""
+    """No conversion to text shows a value, though the rows are there."""
     exact = exact_of(crowd, sql)
     assert shows(repr(exact.reveal()))
     assert not shows(WRITERS[writer](exact))
@@ -106,7 +106,7 @@ def test_exact_value_cannot_be_copied(way: Callable[[Any], Any], crowd: Connecti
 
 
 def test_exact_values_cannot_be_compared() -> None:
-    """Two exact values with equal rows cannot be told to be equal, nor compared."""
+    """Two exact values with equal rows are neither equal nor ordered."""
     assert Exact([(1,)]) != Exact([(1,)])
     with pytest.raises(TypeError):
         assert Exact([(1,)]) < Exact([(2,)])  # type: ignore[operator]
@@ -139,7 +139,7 @@ def every_log(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 def test_logs_hold_no_exact_value(
     crowd: Connection, every_log: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """At the lowest level of every logger, and on both streams: nothing exact, and no key that was kept."""
+    """No logger at its lowest level and no stream has an exact value or a hidden key."""
     logging.getLogger("dpsql").debug("heard")
     for sql in (SQL, GROUPED, f"EXPLAIN {SQL}"):
         result = crowd.query(sql, epsilon=0.05)
@@ -193,7 +193,7 @@ def staged() -> Connection:
 def test_failure_between_two_reads_shows_no_locals(
     staged: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where groups are read again for the clamps that were chosen, the failure of a read shows nothing of the one before."""
+    """A failing second read, of groups for selected clamps, shows nothing of the first."""
     sql = "SELECT city, COUNT(*), SUM(cost) FROM people GROUP BY city"
     assert prepared(staged, sql).single_release.statement.stages is not None
     run, reads = staged.engine.backend.run_statement, []
@@ -235,7 +235,7 @@ def test_locals_show_plain_exact_values() -> None:
 
 
 def test_result_refers_to_no_exact_value(crowd: Connection) -> None:
-    """What the analyst holds after an answer leads to no exact value, however far it is followed."""
+    """No chain of references from an analyst's result leads to an exact value."""
     import gc
 
     result = crowd.query(GROUPED)

@@ -104,7 +104,7 @@ print(json.dumps([code(sql) for sql in given]))
 
 
 def test_oversized_number_is_refused_at_once() -> None:
-    """No exponent makes exact arithmetic run away: LossError, in the time that it takes to read the number."""
+    """A huge exponent raises LossError in the time that it takes to read the number."""
     lines = """
 import dpsql
 from dpsql.policy.request.loss import parse_amount
@@ -126,7 +126,7 @@ def test_exponential_growth_of_a_short_text_is_refused() -> None:
 
 
 def test_moderate_growth_is_answered_or_refused_at_once() -> None:
-    """Below the limit too the work follows the text: no query of a line takes minutes to plan."""
+    """Work is linear in the text below the limit too: no query of a line takes minutes to plan."""
     between, _ = DOUBLING["between"]
     doubled = ", ".join(f"a{n} + a{n} AS a{n + 1}" for n in range(14))
     queries = [nested(between, 12), nested(between, 13), f"SELECT COUNT(*) AS a0, {doubled} FROM people"]

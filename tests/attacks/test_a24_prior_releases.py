@@ -81,7 +81,7 @@ def test_exact_value_in_a_filter_moves_everybody() -> None:
 
 @pytest.mark.parametrize("sql", WITHIN)
 def test_each_release_is_within_its_sensitivity(sql: str) -> None:
-    """With earlier answers as they were released, one person moves each release by no more than was derived."""
+    """One person moves each release by no more than derived, given the earlier released answers."""
     crowd = [*equal_but_one()[:60], *(person(100 + who, cost=90, city="Kiel") for who in range(60))]
     ours, theirs = world(*crowd), world(*crowd, *[person(99_999, cost=10.5, age=60)] * 5)
     sent: list[tuple[PreparedRelease, Analysis]] = []

@@ -101,7 +101,7 @@ def test_subquery_over_public_rows_repeats_no_private_row(condition: str, unit: 
 
 @pytest.mark.parametrize("replay", [True, False])
 def test_changed_lookup_value_repeats_no_row(*, replay: bool) -> None:
-    """Where each row is a unit, what a query computed when it was looked up is held to when it is computed again."""
+    """A value computed in a lookup is enforced when it is computed again, where each row is a unit."""
     sql = f"SELECT COUNT(*) FROM people JOIN (SELECT one FROM copies WHERE {next(iter(VALUES_WITHIN))}) AS c ON age - 29 = one"
     connection = world(person(99), unit="row", setup=[COPIES], tables=PUBLIC, budget=LARGE)
     engine_of(connection).execute("CREATE TABLE all_copies AS FROM copies")
@@ -132,7 +132,7 @@ VALUES_BESIDE = [
 
 @pytest.mark.parametrize("sql", VALUES_BESIDE)
 def test_each_cell_keeps_its_own_noise(sql: str) -> None:
-    """A released value beside another release: answered, and the interval of each cell is its own noise's."""
+    """A query with two releases is answered, and each cell's interval follows its own noise."""
     connection = world(*(person(who, age=who % 90) for who in range(200)))
     result = connection.query(sql, epsilon=20)
     noisy = [index for index, scale in enumerate(result.scales[0]) if scale is not None]

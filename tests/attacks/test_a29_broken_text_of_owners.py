@@ -57,7 +57,7 @@ def session(connection: Connection) -> list[Any]:
 
 
 def test_broken_text_of_a_registered_frame_is_not_observable(owner: duckdb.DuckDBPyConnection) -> None:
-    """With and without rows of broken text, in a private and a public table: the same outcomes, and no error."""
+    """Outcomes are the same with and without rows of broken text in a private and a public table."""
     crowd = [b"ok"] * 40
     ours = session(opened(owner, crowd))
     assert not [outcome for outcome in ours if getattr(outcome, "error", None)]
@@ -66,7 +66,7 @@ def test_broken_text_of_a_registered_frame_is_not_observable(owner: duckdb.DuckD
 
 
 def test_broken_id_belongs_to_no_unit(owner: duckdb.DuckDBPyConnection) -> None:
-    """Where the unit's id is broken, the row is nobody's; text with NUL and long text are whole."""
+    """A row with a broken id belongs to nobody; text with NUL and long text are whole."""
     connection = opened(owner, [b"ok", NUL, LONG, *BROKEN], unit="x")
     plan = prepared(
         connection, "SELECT COUNT(DISTINCT x) FROM people WHERE LENGTH(UPPER(x)) IN (2, 3, 300000)"

@@ -72,7 +72,7 @@ def refusal(owner: Any, **tables: Any) -> dpsql.PolicyError:
 
 @pytest.mark.parametrize("case", VIEWS)
 def test_public_view_of_a_private_table_is_refused(case: str, owner: duckdb.DuckDBPyConnection) -> None:
-    """However it reads the table: refused at connect, and both are named."""
+    """The view is refused at connect however it reads the table, and both are named."""
     owner.execute(VIEWS[case])
     error = refusal(owner, people=PRIVATE, shown=SHOWN)
     assert error.code == "public_view"
@@ -115,7 +115,7 @@ def test_private_view_of_public_tables_is_refused(owner: duckdb.DuckDBPyConnecti
 
 
 def test_settings_of_the_owner_stay(owner: duckdb.DuckDBPyConnection) -> None:
-    """To look at plans changes nothing of the owner's connection."""
+    """Reading plans changes nothing of the owner's connection."""
     sql = "SELECT value, scope FROM duckdb_settings() WHERE name = 'explain_output'"
     for setting in ("", "SET SESSION explain_output = 'optimized_only'"):
         owner.execute(setting)

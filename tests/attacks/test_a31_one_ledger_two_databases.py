@@ -104,7 +104,7 @@ def test_another_file_is_refused_before_a_charge(files: dict[str, Path], tmp_pat
 
 
 def test_first_charge_binds_the_ledger_to_one_database(files: dict[str, Path], tmp_path: Path) -> None:
-    """Whoever is charged first decides of which database the ledger is."""
+    """The ledger then refuses the other database."""
     ledger = tmp_path / "a.ledger"
     with opened(files["north"], ledger) as north, opened(files["south"], ledger) as south:
         north.query(COUNT, epsilon=1)
@@ -141,7 +141,7 @@ def test_one_file_by_two_paths_is_one_database(
 
 
 def test_replaced_file_keeps_the_budget_without_its_answers(files: dict[str, Path], tmp_path: Path) -> None:
-    """At the same path: the budget goes on, but nothing of the old file is answered or refined for the new one."""
+    """The budget continues, but no answer of the old file is replayed or refined."""
     ledger = tmp_path / "a.ledger"
     asked(files["north"], ledger)
     files["south"].replace(files["north"])

@@ -162,7 +162,7 @@ def test_deleted_entries_are_found(
 @pytest.mark.parametrize("more", [False, True], ids=["the newest", "an older one"])
 @pytest.mark.parametrize("kept", [KEPT["an anchor"], KEPT["a key"]], ids=["an anchor", "a key"])
 def test_edited_release_is_refused(kept: Callable[[Path], Kept], more: bool, tmp_path: Path) -> None:
-    """However well its digests were mended; no matter whether an entry came after it."""
+    """It is refused however its digests were mended, also when an entry came after it."""
     path, own = tmp_path / "a.ledger", kept(tmp_path)
     with opened(path, own) as connection:
         connection.query(COUNT, epsilon=1)

@@ -59,7 +59,7 @@ def test_hard_link_is_refused_under_both_names(path: Path, tmp_path: Path) -> No
 def test_separately_mounted_file_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a container does that is given the file alone; the mounted directory is one place."""
+    """A container that is given only the file is refused; a mounted directory is one place."""
     path, mounts = tmp_path / name, tmp_path / "mountinfo"
     monkeypatch.setattr(sqlite, "_MOUNTS", mounts)
     written = str(path).replace(" ", "\\040").replace("\t", "\\011")

@@ -56,7 +56,7 @@ def ask(database: Any, rules: dict[str, Any], ledger: Path, who: str = "ana", ta
 
 @pytest.mark.parametrize("one", NAMES)
 def test_spellings_of_an_analyst_are_one_name(one: str) -> None:
-    """Whatever is written, the account is that of one name; another name is another."""
+    """Each spelling has the account of one name; another name has another."""
     assert normalize_account_name(one) == normalize_account_name(NAMES[0])
     assert normalize_account_name(one) not in {
         normalize_account_name("zoe"),
@@ -78,7 +78,7 @@ def test_table_in_other_letters_is_refused(database: duckdb.DuckDBPyConnection, 
 
 @pytest.mark.parametrize("other", OTHERS)
 def test_account_has_one_spelling(other: str, tmp_path: Path) -> None:
-    """Of tables and of analysts, in a new opening and within one."""
+    """This holds for tables and analysts, within one opening and in a new one."""
     path = tmp_path / "a.ledger"
     budgets: dict[str | AccountKey, Budget] = {NAMES[0]: BUDGET, AccountKey(NAMES[0], NAMES[0]): BUDGET}
     open_ledger(path, budgets).close()
@@ -93,7 +93,7 @@ def test_account_has_one_spelling(other: str, tmp_path: Path) -> None:
 def test_listed_analyst_has_one_budget(
     other: str, database: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
-    """Under whatever spelling, also for whoever charges the ledger itself."""
+    """Every spelling has that budget, also in charges made on the ledger itself."""
     rules, path = policy(analysts={NAMES[0]: {"epsilon": 0.5}}), tmp_path / "a.ledger"
     assert load(rules).resolve_analyst_name(other) == NAMES[0]
     with dpsql.connect(database, policy=rules, ledger=path, analyst=NAMES[0]) as con:

@@ -166,7 +166,7 @@ def lines(*, most: int, every: int) -> list[Any]:
 
 @pytest.mark.parametrize("places", lines(most=3000, every=4))
 def test_interrupt_at_each_line_leaves_a_whole_charge(ledger: SqlLedger, target: str, places: range) -> None:
-    """It is there once or not at all, nobody waits, and this process goes on with the same ledger."""
+    """The charge is stored once or not at all, nobody waits, and the process goes on with the ledger."""
     heard, others = {"first"}, set[str]()
     for line in places:
         if not interrupted(lambda line=line: charge(ledger, f"at {line}"), line):  # type: ignore[misc]
@@ -238,7 +238,7 @@ def alarmed(seconds: float) -> Iterator[None]:
 @pytest.mark.filterwarnings("ignore:(?s).*KeyboardInterrupt:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("shots", [60, pytest.param(1500, marks=pytest.mark.deep)])
 def test_signals_at_any_time_leave_whole_charges(ledger: SqlLedger, target: str, shots: int) -> None:
-    """Between the lines too, and within the libraries below.
+    """Signals arrive between the lines and within the libraries below, too.
 
     A signal that falls into a callback of the garbage collector is swallowed by Python with a warning, and the charge
     goes on as if there had been none.

@@ -114,7 +114,7 @@ def test_missing_step_is_refused(tmp_path: Path) -> None:
 
 
 def test_entry_of_a_refinement_states_the_drawn_noise(tmp_path: Path) -> None:
-    """Gaussian noise beside what was released has a law of its own; the answer's noise is that of both."""
+    """Refining Gaussian noise has a law of its own; the answer's noise combines both."""
     with opened(tmp_path / "clinic.ledger", "zcdp") as connection:
         first = connection.query(COUNT, epsilon=0.1)
         before = first.scales[0][0]

@@ -106,7 +106,7 @@ def test_one_query_runs_at_a_time(asking: list[Connection], monkeypatch: pytest.
 
 
 def test_refused_or_interrupted_query_blocks_nobody(shared: Connection) -> None:
-    """However a query ends, the next thread's is answered."""
+    """The next thread's query is answered, however a query ends."""
     with pytest.raises(dpsql.QueryRejected):
         shared.query("SELECT city FROM people", epsilon=1)
     engine: Any = shared.engine.backend

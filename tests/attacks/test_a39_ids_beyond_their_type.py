@@ -68,7 +68,7 @@ def test_ids_beyond_bigint_are_matched(kind: str, declared: bool) -> None:
     ],
 )
 def test_id_beyond_its_declared_type_is_refused(kind: str, read_as: str) -> None:
-    """At connect, with the type that holds it."""
+    """It is refused at connect, with the type that fits."""
     with pytest.raises(dpsql.PolicyError) as caught:
         clinic(database(kind, 2**60), id={"type": read_as})
     assert caught.value.code == "unit_type"
@@ -224,7 +224,7 @@ def wards() -> Connection:
 
 @pytest.mark.parametrize("sql", MATCHED)
 def test_rows_match_their_released_group(sql: str, wards: Connection) -> None:
-    """Whatever 64 bits hold is a key: rows find the released group of their own, and no other."""
+    """Rows find the released group of their own 64-bit key, and no other."""
     ((expected,),) = engine_of(wards).execute(sql).fetchall()
     ((count,),) = wards.query(sql, epsilon=900).rows
     assert count == expected

@@ -72,7 +72,7 @@ def sums(function: str, text: str, words: Sequence[str]) -> str:
     ids=lambda text: text[:40],
 )
 def test_excessive_work_of_one_row_is_refused(expression: str) -> None:
-    """By the longest text that a row may have, over the whole statement, whatever the rows are."""
+    """The longest possible text of a row bounds the work of the whole statement."""
     assert code(people("note 77"), seventeen(expression)) == "too_long"
 
 
@@ -188,7 +188,7 @@ def test_cheap_joins_are_answered() -> None:
 
 
 def test_texts_of_subqueries_have_a_length() -> None:
-    """What a subquery of public rows gives, and what is made of it for each row, is bounded as a stored text is."""
+    """Texts of public subqueries, and texts computed from them, are bounded as stored texts are."""
     connection = people("n")
     name = "(SELECT MAX(name) FROM regions)"
     assert code(connection, seventeen(f"note || {name} > 'a'")) is None

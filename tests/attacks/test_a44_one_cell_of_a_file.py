@@ -107,7 +107,7 @@ def test_every_file_type_is_tried() -> None:
 @pytest.mark.parametrize("written", _FORMATS, ids=lambda each: each.__name__[1:])
 @pytest.mark.parametrize("kinds", _PAIRS, ids="-".join)
 def test_broken_cell_is_null_and_the_file_opens(tmp_path: Path, kinds: tuple[str, str], written: Any) -> None:
-    """In a column of each type, alone and beside one of each, a broken cell is NULL."""
+    """A broken cell is NULL in a column of each type, alone and with all others."""
     with duckdb.connect() as connection:
         for rows, expected in _rows(kinds):
             assert _same(_opened(connection, written(tmp_path / "t", rows), kinds), expected), (rows, kinds)
@@ -142,7 +142,7 @@ def test_no_optimizer_decides_whether_a_file_opens(tmp_path: Path, written: Any)
 
 @pytest.mark.parametrize("disabled", ["", "type_pushdown"])
 def test_cast_over_the_reader_fails_on_one_cell(tmp_path: Path, disabled: str) -> None:
-    """Where the cast stands over the reader, the attack works: the optimizer makes it a type of the reader's."""
+    """The attack works on a cast over the reader: the optimizer moves the type into the reader."""
     path = _csv(tmp_path / "t", [["1", "12.5"], ["2", "n/a"]])
     rows = f"read_csv('{path}', auto_detect = false, header = true, columns = {{a: 'VARCHAR', b: 'VARCHAR'}})"
     with duckdb.connect() as connection:
@@ -189,7 +189,7 @@ def test_broken_cell_does_not_change_other_answers(tmp_path: Path) -> None:
     ids=["too wide", "not UTF-8", "after a quote", "malformed line", "a list", "malformed", "no record"],
 )
 def test_unreadable_line_is_named(tmp_path: Path, name: str, text: str | bytes, place: str) -> None:
-    """For the owner, who finds it there; what stands in the line is nobody's."""
+    """The owner finds the line by its number; its content is not shown."""
     path = tmp_path / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(dpsql.OperationalError) as caught:

@@ -116,7 +116,7 @@ BUDGETS = {
     [(0, "", False), (1, "", False), (8, "", True), (0, "visits", True), (0, "others", False)],
 )
 def test_payment_is_looked_up_in_one_place(tmp_path: Path, days: int, table: str, ends: bool) -> None:
-    """Of a charge of two tables, by either of them and by no other; refinements of stored releases ask the same."""
+    """A charge of two tables is found by either table only; refinements read the same place."""
     clock = SimpleNamespace(now=NOON)
     with closing(open_ledger(tmp_path / "a.ledger", BUDGETS, clock=lambda: clock.now)) as ledger:
         both: dict[str, Any] = {"people": Pure(Fraction(1)), "visits": Pure(Fraction(1))}
@@ -138,7 +138,7 @@ def test_payment_is_looked_up_in_one_place(tmp_path: Path, days: int, table: str
 
 
 def test_charge_of_many_parts_is_checked_whole(tmp_path: Path) -> None:
-    """Its entries follow one another, however many they are."""
+    """All entries of the charge are checked, however many they are."""
     names = [f"t{number:02}" for number in range(40)]
     budgets = {name: Budget("pure", Fraction(10), Fraction(0)) for name in names}
     with closing(open_ledger(tmp_path / "a.ledger", budgets)) as ledger:

@@ -149,7 +149,7 @@ TEXTS = ("s || s AS s", f"CONCAT({', '.join(['s'] * 60)}) AS s", "REPLACE(s, 'a'
 @pytest.mark.parametrize("levels", [5, 12, 15])
 @pytest.mark.parametrize("kind", ["private", "released", "public", "keys"])
 def test_chains_of_derived_tables_are_planned_in_bounded_work(item: str, levels: int, kind: str) -> None:
-    """What stands several times in each of many levels: planned or refused, soon."""
+    """Chains that repeat columns in each level are planned or refused soon."""
     sql = {
         "private": nested(levels, f"pid, s, {item}", ROWS, COUNT),
         "released": nested(levels, f"k, {item}", GROUPS, "SELECT k, x FROM {} AS q WHERE x > 3 ORDER BY x"),
@@ -409,7 +409,7 @@ def test_free_query_has_no_excessive_loss() -> None:
 
 @pytest.mark.parametrize("accountant", ["pure", "zcdp"])
 def test_choosing_keys_takes_no_more_work_for_a_larger_loss(accountant: str) -> None:
-    """Where the budget allows them: e^-ε is not computed to as many digits as it has zeros."""
+    """e^-ε is not computed to as many digits as it has zeros."""
     con = connect(10**12, accountant)
     numbers = []
     for loss in (100, 10_000, 10**8):
@@ -420,7 +420,7 @@ def test_choosing_keys_takes_no_more_work_for_a_larger_loss(accountant: str) -> 
 
 
 def test_selection_of_keys_spends_no_more_than_needed() -> None:
-    """At ε 2,000 the law of the selection is that of a far smaller ε, and the charge is of 2,000."""
+    """The law of the selection at ε 2,000 is that of a far smaller ε; the charge is 2,000."""
     planned = connect(10**12).plan("SELECT DISTINCT s FROM visits", epsilon=2_000)
     selection = planned.plan.selection
     assert isinstance(selection, OptimalPartitionSelection)
@@ -430,7 +430,7 @@ def test_selection_of_keys_spends_no_more_than_needed() -> None:
 
 @pytest.mark.parametrize("delta", [Fraction(1, 4), Fraction(1, 10**6), Fraction(1, 10**30)])
 def test_enough_loss_shows_all_groups_except_single_units(delta: Fraction) -> None:
-    """At the limit a single unit is shown with δ, and two are withheld with a probability below e^-64."""
+    """A single unit is shown with δ at the limit; two are withheld with a probability below e^-64."""
     rule = PartitionSelection(compute_sufficient_epsilon(delta), delta)
     assert rule.bound_probability(1, 60) == (delta, delta)
     assert 1 - rule.bound_probability(2, 60)[0] < Fraction(1, 10**27)

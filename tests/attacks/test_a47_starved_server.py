@@ -124,7 +124,7 @@ def test_owner_can_query_while_all_workers_are_taken(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(120)
 def test_careless_server_keeps_no_worker_for_its_owner(tmp_path: Path) -> None:
-    """Without one the attack works: the owner waits for as long as two analysts wish."""
+    """The attack works without a reserved worker: the owner waits for as long as two analysts wish."""
     with (
         owned(tmp_path, workers=2, running_per_user=2, owner_workers=0) as served,
         occupied(served, 2),
@@ -225,7 +225,7 @@ def test_refused_client_gets_one_error(tmp_path: Path, settings: dict[str, str])
 def test_silent_logins_from_the_owner_s_network_block_her_for_a_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They did for as long as a login may take, again and again."""
+    """They blocked her for as long as a login may take, again and again."""
     monkeypatch.setattr("dpsql.interfaces.server.listener.SILENT_SECONDS", 1_000.0)
     with owned(tmp_path, logins=8, login_seconds=100) as served, ExitStack() as held:
         for _ in range(20):
@@ -241,7 +241,7 @@ def test_silent_logins_from_the_owner_s_network_block_her_for_a_second(
 
 @pytest.mark.timeout(120)
 def test_owner_connects_by_http_when_all_connections_are_taken(tmp_path: Path) -> None:
-    """From the same address as the crowd, who would fill the places beyond the limit, too."""
+    """She connects from the crowd's address, which fills the places beyond the limit, too."""
     with owned(tmp_path, connections=4, owner_connections=2) as served, ExitStack() as held:
         token, other = served.token("olga"), served.token("ana")
         for _ in range(10):
@@ -253,7 +253,7 @@ def test_owner_connects_by_http_when_all_connections_are_taken(tmp_path: Path) -
 
 @pytest.mark.timeout(120)
 def test_suspended_portals_are_bounded_per_person(tmp_path: Path) -> None:
-    """Over as many connections as there are; and a transaction's end lets all go."""
+    """The bound covers all connections of a person, and a transaction's end frees all portals."""
     crossed = ", ".join(f"pg_type t{number}" for number in range(4))
     rows = f"SELECT t0.typname, t1.typname FROM {crossed} LIMIT 5000"
     with owned(tmp_path, held_bytes=3_000_000) as served, ExitStack() as stack:

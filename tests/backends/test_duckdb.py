@@ -34,7 +34,7 @@ def test_file_is_opened_read_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("before", ["", "filter_pushdown", "common_subplan", "unused_columns,common_subplan"])
 def test_unsound_optimizer_never_runs(before: str) -> None:
-    """What the owner has disabled stays so, and nothing enables it again, which another connection could meet."""
+    """What the owner has disabled stays disabled, and nothing enables it for another connection."""
     setting = "SELECT current_setting('disabled_optimizers')"
     with duckdb.connect() as owner:
         owner.execute("CREATE TABLE people AS SELECT 30 AS age")
@@ -54,7 +54,7 @@ def test_unsound_optimizer_never_runs(before: str) -> None:
 
 
 def test_locked_unsound_optimizer_is_refused() -> None:
-    """At connect, and before a charge if it is enabled and locked later: nothing is lost."""
+    """It is refused at connect, and before a charge if it is enabled and locked later."""
     with duckdb.connect() as owner:
         owner.execute("CREATE TABLE people AS SELECT 30 AS age")
         connection = connected(owner, POLICY)
@@ -123,7 +123,7 @@ def test_statements_with_other_names_or_types_have_other_shapes(one: str, other:
 def test_temporary_tables_of_a_file_end_with_their_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where they cannot be dropped. Other statements need no transaction: nothing changes between them."""
+    """They end even where they cannot be dropped; other statements need no transaction."""
     path = tmp_path / "a.duckdb"
     with duckdb.connect(str(path)) as made:
         made.execute("CREATE TABLE people AS SELECT 30 AS age")

@@ -324,13 +324,13 @@ def test_unreadable_file_is_refused_at_once(tmp_path: Path, name: str, make: Any
 
 
 def test_existing_file_name_with_brackets_is_no_pattern(tmp_path: Path) -> None:
-    """As files are named that were downloaded twice."""
+    """Files that were downloaded twice have such names."""
     path = _csv(tmp_path / "orders[1].csv")
     assert list(DuckDBBackend({"orders": path}).read_schema()) == ["orders"]
 
 
 def test_folder_needs_tables_of_different_names(tmp_path: Path) -> None:
-    """Neither none nor two of one name; what is no table is passed over."""
+    """An empty folder and two tables of one name are refused; other files are skipped."""
     with pytest.raises(dpsql.OperationalError, match="no readable files"):
         DuckDBBackend(tmp_path)
     _csv(tmp_path / "orders.csv")
@@ -382,7 +382,7 @@ def test_releases_belong_to_the_files_as_read(tmp_path: Path) -> None:
 
 
 def test_policy_gives_the_paths_of_its_tables(tmp_path: Path) -> None:
-    """Paths are relative to the policy's folder, without a database, or beside frames."""
+    """Paths are relative to the policy's folder, without a database or together with frames."""
     _csv(tmp_path / "elsewhere.csv")
     policy = _policy()
     policy["tables"]["orders"]["source"] = "elsewhere.csv"

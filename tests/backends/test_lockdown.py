@@ -76,7 +76,7 @@ def run(connection: Connection, sql: str) -> list[Any]:
 
 
 def test_registered_tables_are_answered_behind_the_lock(own: Connection) -> None:
-    """Tables of a file and frames of each library are read behind the lock, as often as they are asked."""
+    """Tables of a file and frames of each library are read behind the lock, repeatedly."""
     for _ in range(2):
         assert own.query("SELECT COUNT(*), SUM(age) FROM people", epsilon=NO_NOISE).rows == (
             (len(AGES), sum(AGES)),
@@ -168,7 +168,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_unsealed_engine_reads_files(tmp_path: Path) -> None:
-    """The attack works where external access alone is off: the file is read. Writing beside it the engine refuses itself."""
+    """The attack works where only external access is off: the file is read, though not written."""
     path = written(tmp_path)
     locks = {name: LOCKED[name] for name in ("enable_external_access", "lock_configuration")}
     with duckdb.connect(path, read_only=True, config=locks) as plain:

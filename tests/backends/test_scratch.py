@@ -38,7 +38,7 @@ def scratch() -> Iterator[ScratchDatabase]:
 def test_scratch_connection_reaches_only_its_table(
     statement: str, scratch: ScratchDatabase, tmp_path: Path
 ) -> None:
-    """No file, no extension, no setting and no variable of the program, should a statement ask for one."""
+    """It reaches no file, extension, setting or variable of the program."""
     file = tmp_path / "x.csv"
     file.write_text("a\n1\n", encoding="utf-8")
     python_value = duckdb.sql("SELECT 1 AS a").to_arrow_table()

@@ -43,7 +43,7 @@ def owner() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def test_every_setting_was_reviewed() -> None:
-    """Of each setting of this DuckDB it is known whether it changes what SQL means, and a new connection passes."""
+    """Each setting of this DuckDB is known to change SQL's meaning or not, and a new connection passes."""
     with duckdb.connect() as plain:
         settings = dict(plain.execute("SELECT name, value FROM duckdb_settings()").fetchall())
         unlisted = {
@@ -56,7 +56,7 @@ def test_every_setting_was_reviewed() -> None:
 
 
 def test_unreviewed_setting_must_have_its_default() -> None:
-    """Of a later DuckDB, say; what an extension brings along is its own."""
+    """This holds for a later DuckDB's settings; an extension's settings are its own."""
     assert find_changed_settings({"s3_region": "x", "threads": "7"}) == {}
 
 

@@ -90,7 +90,7 @@ def test_table_without_columns_has_rows() -> None:
 
 
 def test_unit_has_one_row_where_the_policy_says_so() -> None:
-    """Of linked tables too."""
+    """This holds for linked tables, too."""
     linked = {"link": {"column": "who", "references": "t.who"}, "rows_per_unit": 1}
     tables = {"t": COLUMNS_OF_ONE, "child": linked | {"columns": {"n": COLUMNS["n"]}}}
     rules = Policy.model_validate(EVERY_TYPE.model_dump() | {"tables": tables}, strict=False)
@@ -143,7 +143,7 @@ def test_ids_lead_to_units(tmp_path: Path) -> None:
 
 
 def test_only_public_tables_are_copied(tmp_path: Path) -> None:
-    """Not a row of a private table is there, and a public view, which may read one, is not copied."""
+    """No row of a private table is copied, and no public view, which may read one."""
     path = tmp_path / "owners.duckdb"
     with duckdb.connect(str(path)) as owners:
         owners.execute("CREATE TABLE t AS SELECT 1 AS who, 'secret' AS free, 5 AS n")
@@ -166,7 +166,7 @@ def test_only_public_tables_are_copied(tmp_path: Path) -> None:
 
 
 def test_existing_file_is_not_overwritten(tmp_path: Path) -> None:
-    """Neither is anything made where it cannot be written."""
+    """Nothing is made where it cannot be written, either."""
     path = tmp_path / "there.duckdb"
     path.write_text("mine", encoding="utf-8")
     with pytest.raises(OperationalError, match="already exists"):

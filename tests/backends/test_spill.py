@@ -58,7 +58,7 @@ def folders(where: Path) -> list[Path]:
 
 @pytest.mark.usefixtures("little")
 def test_large_query_is_answered_with_a_spill_directory(database: Path, tmp_path: Path) -> None:
-    """Without a directory the query fails with a constant error; with one it is answered."""
+    """The query fails with a constant error without a directory."""
     with opened(database) as con, pytest.raises(BackendError):
         con.query("SELECT COUNT(*) FROM t", epsilon=10**5)
     with opened(database, temp_directory=tmp_path, temp_limit="1GB") as con:
@@ -158,14 +158,14 @@ def test_fork_does_not_remove_the_folder(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_directory_or_amount_is_refused(database: Path, options: dict[str, str], code: str) -> None:
-    """No folder, or no amount."""
+    """The directory must exist, and the amount must be an amount."""
     with pytest.raises((OperationalError, ProgrammingError)) as caught:
         opened(database, **options)
     assert caught.value.code == code
 
 
 def test_open_connection_keeps_its_owners_directory(tmp_path: Path) -> None:
-    """What is the owner's is not changed."""
+    """The owner's setting is not changed."""
     with duckdb.connect() as owner:
         owner.execute("CREATE TABLE t AS SELECT 1 AS u, 2 AS x")
         with pytest.raises(dpsql.ProgrammingError) as caught:

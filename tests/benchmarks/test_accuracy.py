@@ -67,7 +67,7 @@ def test_ambiguous_query_is_found(tmp_path: Path) -> None:
 
 
 def test_program_prints_a_line_for_each_number() -> None:
-    """Without peers: the errors of dpsql at each ε, and why something is not answered."""
+    """The lines have the errors of dpsql at each ε, and the reason of each refusal."""
     command = [sys.executable, "-m", "benchmarks.accuracy", "--peers", "--scale", "0.001", "--runs", "2"]
     run = subprocess.run(
         [*command, "--epsilons", "1", "3", "--questions", "HIE count"],

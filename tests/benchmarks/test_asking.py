@@ -77,7 +77,7 @@ def test_stored_answers_belong_to_the_same_queries(tmp_path: Path) -> None:
 
 
 def test_environment_belongs_to_its_requirements(tmp_path: Path) -> None:
-    """Other versions are installed beside, not over, what is there."""
+    """Other versions are installed next to the existing environment, not over it."""
     first, *others = PEERS
     newer = replace(first, requirements=("another==2",))
     folders = {peer.folder(tmp_path) for peer in (first, newer, *others)}
@@ -94,7 +94,7 @@ def test_environment_is_made_once(tmp_path: Path) -> None:
 
 
 def test_failed_installation_has_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the last words of the installation, here of an environment without pip; the next run tries again."""
+    """The reason is the installation's last words; the next run tries again."""
     create = venv.create
     monkeypatch.setattr("venv.create", lambda folder, **_: create(folder, with_pip=False))
     peer = Peer("none", "none", ("surely-not-a-package",))
@@ -104,7 +104,7 @@ def test_failed_installation_has_its_reason(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_environments_are_stored_in_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """In the user's, wherever that is."""
+    """The cache is the user's, wherever that is."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert kept().is_relative_to(tmp_path)
     monkeypatch.delenv("XDG_CACHE_HOME")

@@ -29,13 +29,13 @@ def test_tally_counts_covered_far_and_missing_cells() -> None:
 
 
 def test_exact_answer_is_covered_by_its_point() -> None:
-    """What floats lose in another order of summation is no error."""
+    """A difference by the order of a float sum is no error."""
     assert Cell(0.3, 0.1 + 0.2, (0.1 + 0.2, 0.1 + 0.2)).held
     assert not Cell(0.3, 0.1 + 0.2, (0.1 + 0.2, 0.1 + 0.2)).far
 
 
 def test_count_off_by_one_is_not_far_off() -> None:
-    """However narrow its interval is."""
+    """This holds however narrow its interval is."""
     assert not Cell(5.0, 6.0, (6.0, 6.0)).far
     assert Cell(5.0, 9.0, (9.0, 9.0)).far
     assert Cell(5.5, 6.0, (6.0, 6.0)).far
@@ -74,7 +74,7 @@ def test_each_study_has_enough_statements_and_valid_policies(study: Study) -> No
 
 
 def test_program_prints_a_line_for_each_setting(capsys: pytest.CaptureFixture[str]) -> None:
-    """And one for each statement in it; at a loss of 1000 answers are close to the truth."""
+    """Each statement in it has one, too; answers at a loss of 1000 are close to the truth."""
     asking = [
         "--data",
         "rand",

@@ -23,7 +23,7 @@ def test_tree_of_pairs_is_nearer_on_a_table_like_adult() -> None:
 
 
 def test_methods_for_few_columns_are_compared() -> None:
-    """Of three columns each method has rows; pairs of two of them are far nearer than independent columns, BLR knows a few rows."""
+    """Each method has rows; pairs are far nearer than independent columns, BLR knows few rows."""
     people = few(20_000, (0, 3, 4))
     with connected(people, "zcdp") as con:
         for method in ("mwem", "mst", "blr"):

@@ -6,7 +6,7 @@ from benchmarks.mechanisms import PAIRS, census, connected, pairs, rho_of, strea
 
 
 def test_stream_answers_three_times_as_many_counts() -> None:
-    """On a table like a census, at ε = 1 under ε alone; and its answers are no further off than a twentieth of all rows."""
+    """The stream's answers about a census at ε = 1 are within a twentieth of all rows."""
     rows = census(20_000)
     with connected(rows, "pure") as con:
         found = streamed(con, rows, 1, rho_of("pure", 1), 400)

@@ -37,7 +37,7 @@ def test_gaussians_compose_by_their_squares() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
 def test_textbook_calibration_overstates_its_loss(epsilon: float) -> None:
-    """So whoever calibrates by it may be asked for more."""
+    """Such a mechanism may be asked for more than the textbook allows."""
     assert 0.5 * epsilon < gaussian_epsilon([classical_multiplier(epsilon, DELTA)], DELTA) < epsilon
 
 

@@ -39,7 +39,7 @@ def test_ratio_above_one_may_be_chance() -> None:
 
 
 def test_comparison_counts_lines_by_their_targets() -> None:
-    """By ε and for all together, with the geometric mean of the ratios that there are."""
+    """It counts by ε and in total, with the geometric mean of the existing ratios."""
     lines = [line(1, 2, 2), line(2, 1, 4), line(None, 1, 1), line(0.9, 1, 1, epsilon=3)]
     *_, one, three, every = comparison(lines, "ours")
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in (one, three, every)]

@@ -40,7 +40,7 @@ def test_statements_match_duckdb(world: World, block: int) -> None:
 
 @pytest.mark.parametrize("block", range(2))
 def test_aggregates_of_nobody_are_null(world: World, block: int) -> None:
-    """In empty groups, FILTER and cells of PIVOT, beside a count of their values: exactly where DuckDB's are."""
+    """Empty groups, FILTER and cells of PIVOT are NULL exactly where DuckDB's are."""
     found, counts = search(world, range(block * BLOCK, (block + 1) * BLOCK), draw=of_nobody)
     assert found is None, str(found)
     assert counts["compared"] > BLOCK / 2, counts
@@ -82,7 +82,7 @@ def test_other_statements_match_duckdb(world: World, draw: Callable[[random.Rand
 
 @pytest.mark.parametrize("sql", MISMATCHES.values(), ids=MISMATCHES.keys())
 def test_former_finds_match_duckdb(world: World, sql: str) -> None:
-    """What the search has found before is DuckDB's answer now, or is refused."""
+    """Each earlier find is DuckDB's answer now, or is refused."""
     try:
         found = differs(world, sql)
     except Refusal:
@@ -91,7 +91,7 @@ def test_former_finds_match_duckdb(world: World, sql: str) -> None:
 
 
 def test_standard_deviation_is_as_near_as_its_variance() -> None:
-    """Equal values have a variance of a lattice step for 0; larger deviations and other values are told apart."""
+    """A zero variance may be off by a lattice step; larger deviations are found."""
     assert agree(("a",), [(0.000149,)], [(0.0,)], roots=True)
     assert not agree(("a",), [(0.000149,)], [(0.0,)])
     assert not agree(("a",), [(0.01,)], [(0.0,)], roots=True)

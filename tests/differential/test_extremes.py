@@ -55,7 +55,7 @@ def test_random_statements_do_not_fail(worlds: Worlds) -> None:
 
 @pytest.mark.parametrize("sql", FAILURES.values(), ids=FAILURES.keys())
 def test_former_failures_are_answered(worlds: Worlds, sql: str) -> None:
-    """What the engine once failed at ends well."""
+    """Statements on which the engine once failed end well."""
     for epsilon in (None, LEAST_LOSS):
         assert (found := failure(worlds, sql, epsilon)) is None, str(found)
 
@@ -71,7 +71,7 @@ def _product(call: Call) -> str:
 
 @pytest.mark.parametrize("sql", FAILURES.values(), ids=FAILURES.keys())
 def test_rows_excluded_by_a_condition_cause_no_failure(sql: str) -> None:
-    """Where an engine may compute before it filters, which DuckDB 2.0.1 was not seen to."""
+    """An engine may compute before it filters, though DuckDB 2.0.1 does not."""
     patch = mock.patch.object(scalars, "_get_template", before_filters(_TEMPLATE))
     with open_world() as ours, open_world(without=[WHO]) as other, patch:
         assert (found := failure((ours, other), sql, None)) is None, str(found)
@@ -111,7 +111,7 @@ OLD_DEFECTS: dict[str, Callable[[], list[object]]] = {
 
 @pytest.mark.parametrize("defect", OLD_DEFECTS)
 def test_search_finds_a_planted_failure(defect: str) -> None:
-    """Among the statements of each run is one that fails, or ends in another way, for the values of one person alone."""
+    """A statement of each run fails, or ends in another way, for one person's values."""
     with ExitStack() as stack:
         worlds = stack.enter_context(open_world()), stack.enter_context(open_world(without=[WHO]))
         for patch in OLD_DEFECTS[defect]():

@@ -205,7 +205,7 @@ def test_constant_beside_a_real_is_a_real(server: Server) -> None:
 
 @pytest.mark.parametrize("condition", ["x BETWEEN -9 AND -8.5", "age = 77", "wednesday > DATE '2019-11-20'"])
 def test_index_serves_a_condition_between_bounds(server: Server, condition: str) -> None:
-    """As it does without privacy; the planner says so."""
+    """The planner uses the index as it does without privacy."""
     columns = {
         "x": {"type": "double", "bounds": [-10, 10]},
         "age": {"type": "integer", "bounds": [0, 1000]},
@@ -345,7 +345,7 @@ def test_privileged_role_gets_a_warning(people: tuple[str, Any]) -> None:
 
 
 def test_missing_rights_are_reported_on_opening(people: tuple[str, Any]) -> None:
-    """No right at all, and one to columns alone, under which the table cannot be locked."""
+    """A role without rights, or with rights to columns only, cannot lock the table."""
     url, owner = people
     for change in ("REVOKE SELECT ON people FROM reader", "GRANT SELECT (id, n) ON people TO reader"):
         owner.execute(change.encode())
@@ -496,7 +496,7 @@ def test_any_ledger_serves_any_engine(people: tuple[str, Any], server: Server) -
 def test_command_line_takes_the_url(
     people: tuple[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It needs a policy, since no policy file stands beside a server."""
+    """It needs a policy, since a server has no policy file next to it."""
     url, owner = people
     hold(owner, "7, 1, 1, 1, 'n', 'a', '2024-01-01', '2024-01-01', '12:00'")
     policy = tmp_path / "people.yaml"
@@ -522,7 +522,7 @@ def test_missing_driver_raises_one_sentence(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_unreachable_server_error_hides_the_password() -> None:
-    """It does not say with which password."""
+    """The error does not contain the password."""
     with pytest.raises(OperationalError) as caught:
         dpsql.connect("postgresql://me:secret@/x?host=/nowhere", policy=POLICY, ledger=":memory:")
     assert caught.value.code == "no_database"

@@ -75,7 +75,7 @@ def test_groups_match_the_engine(
 
 
 def test_last_digits_follow_the_engine(opened: tuple[Connection, duckdb.DuckDBPyConnection]) -> None:
-    """What a library of mathematics computes is not computed in advance: all values stay, and a notice says so."""
+    """Functions of a mathematical library are not folded: all values stay, and a notice says so."""
     con, _ = opened
     found = con.query("SELECT kind, COUNT(*) FROM t WHERE EXP(LENGTH(kind)) > 20 GROUP BY kind")
     assert {kind for kind, _ in found.rows} >= set(KINDS)

@@ -307,7 +307,7 @@ def test_moments_in_milliseconds_are_refused(people: Any, tmp_path: Path) -> Non
 
 
 def test_statements_read_the_same_contributions(people: Any) -> None:
-    """Rows that are held stay what they were while others write, and are let go at the end, also after a failure."""
+    """Stored rows stay the same while others write, and are freed at the end, also after a failure."""
     people.sql("CREATE TABLE IF NOT EXISTS written USING parquet AS SELECT 1L AS u")
     backend = SparkBackend(people, private=["written"])
     context = people.sparkContext._jsc.sc()

@@ -65,7 +65,7 @@ print(outcome)
 
 
 def test_lost_executor_loses_its_rows(tmp_path: Path) -> None:
-    """With two executors and tasks tried twice an answer is exact; once one that holds rows is killed, what reads them fails.
+    """A retried task gives an exact answer; a query fails once an executor with its rows is killed.
 
     Rows that are random would show that they were computed again.
     """

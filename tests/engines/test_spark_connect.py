@@ -70,7 +70,7 @@ def test_unreachable_server_raises_one_sentence(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_session_is_closed_once() -> None:
-    """Not again when Python collects it, which may be while another session's statement holds pyspark's lock."""
+    """Python's collector, which may run within another session's statement, does not close it again."""
     sparks.require()
     from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
     from pyspark.sql.connect.session import SparkSession
@@ -87,7 +87,7 @@ def test_session_is_closed_once() -> None:
 @pytest.mark.deep
 @pytest.mark.timeout(0)
 def test_session_and_address_have_equal_answers(tmp_path: Path) -> None:
-    """In a process of its own, as one has either kind of session."""
+    """Each kind runs in a process of its own, as one process has one kind of session."""
     sparks.require()
     root = Path(__file__).resolve().parents[2]
     environment = os.environ | {"PYTHONPATH": str(root)}

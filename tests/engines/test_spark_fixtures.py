@@ -117,7 +117,7 @@ def test_selected_clamps_have_the_same_histograms(pair: Pair, fixture: Fixture) 
     ],
 )
 def test_stages_have_the_same_histograms(pair: Pair, query: str) -> None:
-    """Where clamps are learnt and groups are secret, or clamps are many, histograms are read from contributions that executors hold, and so are the sums."""
+    """Selected or many clamps and secret groups are read from contributions that executors hold."""
     found = []
     for side in (pair.duckdb, pair.other):
         asked = Query(query, epsilon=Fraction(1), delta=Fraction(1, 10**6))

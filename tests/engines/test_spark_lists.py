@@ -85,7 +85,7 @@ def test_unsupported_fields_are_refused(spark: Any, field: str) -> None:
 
 
 def test_nested_moments_in_milliseconds_are_refused(spark: Any, tmp_path: Path) -> None:
-    """What Spark fails to read is read by none of the queries that are asked beside it: structs and arrays are refused there."""
+    """Structs and arrays with such moments are refused; no other query fails on them."""
     moments = pyarrow.array([1, 10**17], pyarrow.timestamp("ms"))
     for name, beside in (("t", {"seen": moments}), ("v", {})):
         inner = pyarrow.StructArray.from_arrays([pyarrow.array([1, 2]), moments], ["a", "seen"])

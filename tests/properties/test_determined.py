@@ -147,7 +147,7 @@ FREE = {
 @pytest.mark.parametrize("query", FREE)
 @pytest.mark.parametrize("sales", [[], [(0, 1, 0), (1, 1, 1), (1, 2, 0)]], ids=["nobody", "some"])
 def test_determined_columns_are_exact_and_free(query: str, sales: list[Any]) -> None:
-    """Whoever is in the data, all groups have their values, and the charge is that of the query without them."""
+    """All groups have their values, and the charge is that of the query without them."""
     with database(WARES, COLOURS, sales) as plain:
         connection = dpsql.connect(plain, policy=RULES, ledger=":memory:", epsilon=1)
         result = connection.execute(query).result
@@ -184,7 +184,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_undetermined_columns_are_refused(case: str) -> None:
-    """It would be some row's value."""
+    """Such a column would be some row's value."""
     items, query = REFUSED[case]
     with database(items, COLOURS, []) as plain:
         connection = dpsql.connect(plain, policy=RULES, ledger=":memory:", epsilon=1)

@@ -83,7 +83,7 @@ OTHERS = ((7, "[1, 2]"), (8, "[3]"))
 
 @pytest.mark.parametrize("sql", QUERIES)
 def test_no_unit_moves_an_answer_of_elements_beyond_its_sensitivity(sql: str) -> None:
-    """Whatever lists the one has who comes or goes, and however many rows with them."""
+    """The bound holds for any lists and rows of a unit that comes or goes."""
     if "JOIN v" in sql:
         with pytest.raises(dpsql.QueryRejected):
             prepared(world(OTHERS), sql)
@@ -133,7 +133,7 @@ def test_partition_of_a_unit_does_not_depend_on_its_lists() -> None:
     ],
 )
 def test_element_has_the_name_given_to_unnest(sql: str) -> None:
-    """Also where its rows are numbered, and where * stands for it."""
+    """Rows with numbers and * keep the name, too."""
     connection = world(((1, "[1]"), (2, "[3]"), (3, "[NULL]")))
     (expected,) = engine_of(connection).execute(sql).fetchone() or ()
     assert cells(connection, prepared(connection, sql)) == {(): ((expected,),)}
@@ -215,7 +215,7 @@ def test_list_is_declared_by_its_elements(column: dict[str, Any], code: str) -> 
     ],
 )
 def test_unnest_in_select_matches_duckdb(sql: str) -> None:
-    """Of lists with NULL and duplicates, empty ones and none, alone and under what stands around."""
+    """Lists with NULL, duplicates or no elements are unnested alone and within expressions."""
     lists = ("NULL", "[]", "[1]", "[1, 1]", "[2, NULL]")
     connection = world([(number // 2, listed) for number, listed in enumerate(lists)])
     answer = connection.query(sql, epsilon=10**5)

@@ -58,7 +58,7 @@ def test_histogram_of_each_group_equals_its_rewrite(called: str) -> None:
     "rules", [{"unit": "row"}, {"rows": 2}, {"rows": 2, "neighbors": "replace"}], ids=str
 )
 def test_unit_moves_bins_within_their_sensitivity(rules: dict[str, Any]) -> None:
-    """Over neighbours with values at, between and beyond the ends of bins, special ones too; at the worst, as far."""
+    """Neighbours with values at, between and beyond the ends stay within the bound, and attain it."""
     sql = f"SELECT HISTOGRAM(x, {BINS}) FROM t"
     case, world = Case(sql, ("x",), rules), World(policy(**rules))
     prepared = world.prepare(sql)
@@ -73,7 +73,7 @@ def test_unit_moves_bins_within_their_sensitivity(rules: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("rules", [{"unit": "row"}, {"rows": 2, "groups": 2}], ids=str)
 def test_unit_moves_bins_of_groups_within_their_sensitivity(rules: dict[str, Any]) -> None:
-    """However its rows lie in groups and bins; at the worst, as far."""
+    """Any rows in groups and bins stay within the bound, and attain it."""
     sql = f"SELECT k, HISTOGRAM(x, {BINS[:2]}) FROM t GROUP BY k"
     case, world = Case(sql, ("k", "x"), rules), World(policy(**rules))
     prepared = world.prepare(sql)
@@ -123,7 +123,7 @@ def exact() -> World:
 
 @pytest.mark.parametrize("rows", DATABASES, ids=len)
 def test_bins_match_brute_force(exact: World, rows: Database) -> None:
-    """Of values within their bounds; above the last end only if a value may lie there; of nobody too, in the same types."""
+    """Values within bounds, values above the last end and empty tables are counted, in the same types."""
     exact.hold(rows)
     sql = f"SELECT HISTOGRAM(x, {BINS}), HISTOGRAM(x * 2, [2]), HISTOGRAM(i, [1, 5]), HISTOGRAM(k), COUNT(*) FROM t"
     result = answer_query(
@@ -165,7 +165,7 @@ KEYS: dict[str, Callable[[Row], tuple[Any, ...]]] = {
 @pytest.mark.parametrize("keys", KEYS)
 @pytest.mark.parametrize("rows", DATABASES, ids=len)
 def test_each_group_has_its_own_bins(exact: World, rows: Database, keys: str) -> None:
-    """As brute force counts them, groups of nobody too, whatever else is asked; in whatever order they are shown."""
+    """Bins of all groups, empty ones too, match brute force in any order."""
     exact.hold(rows)
     sql = (
         f"SELECT {keys}, COUNT(*) AS n, HISTOGRAM(x, {BINS}), HISTOGRAM(k) FROM t "
@@ -184,7 +184,7 @@ def test_each_group_has_its_own_bins(exact: World, rows: Database, keys: str) ->
 
 
 def test_bins_of_groups_match_duckdb(exact: World) -> None:
-    """Of the groups that have rows, which DuckDB shows alone."""
+    """They match for groups that have rows, which are all that DuckDB shows."""
     exact.hold(DATABASES[2])
     sql = "SELECT k, HISTOGRAM(i, [1, 5]) AS h, COUNT(*) AS n FROM t GROUP BY k HAVING n > 0 ORDER BY k"
     result = answer_query(
@@ -228,6 +228,6 @@ def test_histogram_is_refused_for_hidden_groups(argument: str) -> None:
 
 
 def test_number_of_bins_of_groups_is_bounded() -> None:
-    """Each group's are told apart from all others by their numbers, one by one."""
+    """Bins of all groups are numbered one by one."""
     with pytest.raises(dpsql.QueryRejected, match="10,000 bins in all groups"):
         World(policy()).prepare("SELECT i, d, HISTOGRAM(x, [0, 1, 2, 3]) FROM t GROUP BY i, d")

@@ -164,7 +164,7 @@ def test_impossible_groups_are_not_shown(
     ],
 )
 def test_condition_narrows_many_days(condition: str, years: Sequence[int]) -> None:
-    """Of more days than are tried one by one, a moment that they are compared with narrows what follows from their bounds."""
+    """A compared moment narrows a column of more days than are tried one by one."""
     born = {"born": {"type": "date", "bounds": ["1900-01-01", "2020-12-31"], "nullable": False}}
     rules = {
         "version": 1,
@@ -255,7 +255,7 @@ def test_uncomputed_conditions_print_a_notice(big: dpsql.Connection, sql: str) -
 
 
 def test_conditions_on_other_columns_do_not_narrow_a_key(big: dpsql.Connection) -> None:
-    """What a condition leaves is computed for the key alone: of others it may be true or not."""
+    """Only conditions on the key are computed; others may be true or not."""
     sql = "SELECT kind, COUNT(*) FROM t WHERE number > 5 AND LOWER(kind) = 'value number 7' GROUP BY kind"
     assert not [text for text in big.query(sql).notices if "excludes" in text]
 
@@ -282,7 +282,7 @@ def test_too_many_values_are_not_computed(column: str, known: bool) -> None:
 
 @pytest.mark.parametrize("condition", ["n = (SELECT MAX(w) FROM ks)", "n + (SELECT MAX(w) FROM ks) = 3"])
 def test_public_subqueries_are_read_in_their_own_database(condition: str) -> None:
-    """What was computed of the public rows of one database, or of rows that the owner has changed since, is used for no other."""
+    """Values computed from one database's public rows are used for no other, nor after a change."""
     rules: dict[str, Any] = {
         "version": 1,
         "privacy_unit": "row",

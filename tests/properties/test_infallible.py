@@ -209,7 +209,7 @@ def test_no_aggregate_within_a_unit_fails(kind: Type) -> None:
     ],
 )
 def test_no_comparison_of_two_types_fails(sql: str, extremes: Connection) -> None:
-    """Days beside moments and whole numbers beside others, in conditions, joins, matching and set operations."""
+    """Days with moments, and whole numbers with others, compare in conditions, joins and set operations."""
     answered(extremes, [sql])
 
 

@@ -178,7 +178,7 @@ def _strayed(queries: Iterable[str]) -> dict[str, set[str]]:
 
 
 def test_condition_on_a_joined_table_narrows_the_scan() -> None:
-    """Each table is charged where its own conditions and those of tables beside it say; NOT and LEFT say nothing."""
+    """Each table is charged where its own and its joined tables' conditions say, except NOT and LEFT."""
     with _connected() as connection:
         for query, words in _QUERIES:
             prepared = connection.explain(query).prepared
@@ -200,7 +200,7 @@ def test_units_outside_a_part_matter_without_the_scan_s_condition(monkeypatch: p
 
 
 def test_scan_with_an_inherited_part_keeps_all_counted_rows() -> None:
-    """Where units lie at one place, or none, what is read is what is read of tables without parts."""
+    """A scan reads the same as without parts, where units lie at one place or none."""
     database = _database()
     _hold(database, _PLACED)
     parted, free = _connected(database), _connected(database, parted=False)
@@ -235,7 +235,7 @@ def test_queries_of_disjoint_inherited_parts_cost_one() -> None:
 
 
 def test_column_of_another_table_is_another_dimension() -> None:
-    """Where two tables have a column of one name and declaration, somebody may lie elsewhere by each."""
+    """A unit may lie elsewhere by a column of the same name and declaration in another table."""
     policy = _policy()
     policy["tables"]["visits"]["columns"] = _COLUMNS["visits"] | {"plan": _LISTED["plan"]}
     policy["tables"]["visits"]["partition"] = ["plan"]
@@ -264,7 +264,7 @@ def test_rolling_windows_are_charged_where_they_are_read() -> None:
 
 
 def test_replays_do_not_depend_on_table_names() -> None:
-    """What is inherited does not depend on the names that the query gives."""
+    """Inherited parts do not depend on the names that the query gives."""
     with _connected() as connection:
         connection.query(_A)
         other = "SELECT COUNT(*), SUM(cost) FROM visits JOIN people ON visits.id = people.id WHERE people.plan = 'A'"

@@ -163,7 +163,7 @@ def in_turn(*sequences: Sequence[Any]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize(("fixture", "variant"), in_turn(accepted()), ids=str)
 def test_accepted_query_does_not_reveal_a_unit(fixture: Fixture, variant: Variant) -> None:
-    """Among everybody and among nobody, a unit with many special rows changes released values alone."""
+    """A unit with many special rows changes only released values, whoever else is there."""
     first, *_ = hold(variant, fixture.query, fixture.parameters)
     # A row has no unit's id, nobody may choose among groups of which rare ones are hidden, databases have names here, and
     # samples are of units that come and go.
@@ -176,7 +176,7 @@ def test_accepted_query_does_not_reveal_a_unit(fixture: Fixture, variant: Varian
 
 @pytest.mark.parametrize(("fixture", "variant"), in_turn(refused()), ids=str)
 def test_refused_query_is_refused_on_every_database(fixture: Fixture, variant: Variant) -> None:
-    """What is refused is refused on every database, in the same words, at the same place."""
+    """The refusal has the same words and position on every database."""
     hold(variant, fixture.query, fixture.parameters)
 
 
@@ -234,13 +234,13 @@ def test_keys_of_every_type_hold_for_a_special_row(sql: str, new: str, variant: 
 
 @pytest.mark.parametrize(("sql", "variant"), in_turn([*DERIVED, *SEVERAL]), ids=str)
 def test_statements_of_many_parts_do_not_reveal_a_unit(sql: str, variant: Variant) -> None:
-    """What is computed below the release boundary, and above it, shows in no more than the released values."""
+    """Only released values differ, both below and above the release boundary."""
     hold(variant, sql)
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_explanation_is_not_random(variant: Variant) -> None:
-    """What EXPLAIN expects of the noise follows from its law: asked afresh it is the same."""
+    """EXPLAIN computes the expected noise from its law: a second EXPLAIN is the same."""
     asked = "SELECT COUNT(*), COUNT(note), SUM(cost), AVG(age) FROM visits WHERE cost < 999"
     connection, texts = standing(variant, *SPECIAL)[0].connection, []
     for _ in range(2):
@@ -300,7 +300,7 @@ def test_budget_ends_at_the_same_query() -> None:
 
 
 def test_engine_failure_does_not_reveal_a_unit() -> None:
-    """Where the engine fails on either side, its words, which quote a value, are on neither."""
+    """The engine's words, which quote a value, reach neither side, whichever side fails."""
     players = pair(VARIANTS[2], "too large", full=False)
     told = set()
     for player in players:

@@ -208,7 +208,7 @@ def _of_unit_1(joined: str) -> str:
 def test_ignored_condition_is_refused(
     connection: Connection, sql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever forgets a condition of FROM: the relation is compared with what the query says."""
+    """The compiled relation is compared with the conditions of FROM."""
     join = joins._JoinBuilder.join_source
 
     def forgetful(assembly: joins._JoinBuilder, item: joins.FromItem) -> None:
@@ -245,7 +245,7 @@ def test_ambiguous_joins_are_refused(connection: Connection, sql: str) -> None:
     "seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(3, 40))]
 )
 def test_random_statements_match_duckdb(connection: Connection, seed: int) -> None:
-    """Whatever chain is drawn: what is accepted has DuckDB's answer, and half of all is accepted."""
+    """Accepted random chains have DuckDB's answer, and half of all are accepted."""
     statements, database = Statements(random.Random(seed)), engine_of(connection)
     accepted = 0
     for index in range(DRAWN):

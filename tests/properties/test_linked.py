@@ -224,7 +224,7 @@ def linked(name: str) -> Linked:
 @pytest.mark.parametrize("rules", BOUNDED)
 @pytest.mark.parametrize("sql", QUERIES)
 def test_no_neighbour_moves_a_linked_statistic_beyond_its_sensitivity(sql: str, rules: str) -> None:
-    """However tables are linked, and whatever the rows are: the change is within the sensitivity."""
+    """The change is within the sensitivity for any links and rows."""
     world = linked(rules)
     plan = world.prepare(sql)
     for pair in world.pairs:
@@ -282,5 +282,5 @@ DERIVED = (
 
 @pytest.mark.parametrize("sql", DERIVED)
 def test_rows_that_are_units_keep_to_the_looked_up_bounds(sql: str) -> None:
-    """Where each row is a unit nothing is enforced, so derived tables and public ones must multiply as derived."""
+    """Nothing is enforced where rows are units, so joined tables must multiply as derived."""
     hold_to_the_law(Case(sql, ("k", "x", "i"), {"unit": "row"}, tight=False), most=30)

@@ -46,7 +46,7 @@ STATEMENTS = (*(f"SELECT COUNT(*), SUM(cost) FROM people p WHERE {mark}" for mar
 
 @pytest.mark.parametrize("sql", STATEMENTS)
 def test_no_unit_moves_a_statistic_beyond_its_bound(sql: str) -> None:
-    """Whoever is removed, with all rows, and whoever is alone moves no cell beyond its bound."""
+    """No removed or lone unit moves a cell beyond its bound."""
     connection = world(*CROWD)
     plan = prepared(connection, sql)
     every = cells(connection, plan)

@@ -66,7 +66,7 @@ OF_NOBODY = [
 def test_nulls_of_empty_groups_match_duckdb(
     sql: str, con: Connection, engine: duckdb.DuckDBPyConnection
 ) -> None:
-    """With hardly any noise: where DuckDB has NULL, and nowhere else."""
+    """NULL stands where DuckDB has it, and nowhere else, with hardly any noise."""
     expected = engine.execute(sql).fetchall() or [(None, 0, None)]
     for number in range(3):
         found = con.query(sql, epsilon=10**5 + number).rows
@@ -86,7 +86,7 @@ def test_mean_of_nobody_alone_is_null(con: Connection) -> None:
 
 @pytest.mark.parametrize("count", ["COUNT(*)", "COUNT(DISTINCT id)", "COUNT(lvl)"])
 def test_shown_count_decides_on_null(count: str, con: Connection) -> None:
-    """Whatever was drawn: a mean, a quantile or a sum beside a count that is not above zero is NULL."""
+    """A mean, quantile or sum shown with a count that is not above zero is NULL, for any draw."""
     seen = set()
     for number in range(15):
         result = con.query(

@@ -62,7 +62,7 @@ def towns() -> dict[int, Connection]:
 @pytest.mark.parametrize("lost", [0, 3])
 @pytest.mark.parametrize("sql", OVER)
 def test_empty_null_group_is_in_no_outer_aggregate(sql: str, lost: int, towns: dict[int, Connection]) -> None:
-    """With hardly any noise the answer is the engine's own, and a replay the same."""
+    """The answer is the engine's own with hardly any noise, and a replay is the same."""
     expected = engine_of(towns[lost]).execute(sql).fetchall()
     result = towns[lost].query(sql, epsilon=10_000)
     assert [*result.rows] == [pytest.approx(row, rel=0.01) for row in expected]

@@ -67,7 +67,7 @@ SPARSE = [
 def test_groups_match_the_engine_where_noise_is_small(
     sql: str, con: Connection, engine: duckdb.DuckDBPyConnection
 ) -> None:
-    """With hardly any noise, of keys that follow from bounds."""
+    """Keys that follow from bounds give the engine's groups with hardly any noise."""
     found = con.query(sql, epsilon=10**5).rows
     expected = engine.execute(sql).fetchall()
     assert {row[0] for row in expected} <= {row[0] for row in found}
@@ -133,7 +133,7 @@ def test_small_groups_with_a_large_total_are_all_shown(con: Connection) -> None:
 
 
 def test_all_groups_are_shown_where_noise_dominates(con: Connection) -> None:
-    """At a tiny loss, in 94% of cases: in no half of twenty with a probability of 4e-9."""
+    """All are shown in 94% of cases at a tiny loss; under half of twenty has probability 4e-9."""
     sql = "SELECT age, COUNT(*) FROM visits GROUP BY age"
     found = [len(con.query(sql, epsilon=0.001 + number / 10**6).rows) for number in range(20)]
     assert found.count(121) >= 10

@@ -184,7 +184,7 @@ def test_each_release_is_charged_to_its_own_part() -> None:
 
 
 def test_redeclared_table_is_charged_as_a_whole() -> None:
-    """With other bounds a row may lie elsewhere, so what was spent before counts at each new place."""
+    """Other bounds may move a row, so what was spent before counts at each new place."""
     with _connected("row") as connection:
         bill = connection.explain(
             "SELECT COUNT(*) FROM visits WHERE day < DATE '2024-02-01'"

@@ -135,7 +135,7 @@ def counted(connection: Connection, sql: str) -> dict[tuple[Any, ...], int]:
 
 @pytest.mark.parametrize(("kind", "declared"), READABLE)
 def test_no_value_of_a_type_fails(kind: str, declared: str) -> None:
-    """As a key, in conditions, joins and counts, wherever the engine evaluates it; so of a field of a STRUCT."""
+    """Values of each type, and of fields of a STRUCT, work as keys, in conditions, joins and counts."""
     connection = clinic(database(kind, EXTREMES[kind]), declared)
     for sql in QUERIES:
         run(connection, sql)
@@ -211,7 +211,7 @@ def test_linked_rows_are_found_by_ids_of_any_type(kind: str) -> None:
 
 @pytest.mark.parametrize(("kind", "declared"), READABLE)
 def test_declared_id_is_exact_or_refused(kind: str, declared: str) -> None:
-    """Whatever type the policy gives to a column of ids: no two of them are one unit, and none is nobody's."""
+    """No two ids of a declared column become one unit, and none is lost, whatever the type."""
     with suppress(dpsql.PolicyError):
         connection = clinic(database(kind, EXTREMES[kind]), declared, unit="v", rows=1)
         held_exactly(connection, len(EXTREMES[kind]))
@@ -244,7 +244,7 @@ def test_inexactly_compared_type_is_no_id(kind: str) -> None:
 
 @pytest.mark.parametrize("zone", ZONES)
 def test_moment_with_a_time_zone_is_in_utc(zone: str) -> None:
-    """Whatever the session's zone is: keys, parts and comparisons are those of the UTC instant, also where clocks go back."""
+    """Keys, parts and comparisons use the UTC instant in any session zone."""
     kind = "TIMESTAMP WITH TIME ZONE"
     opened = database(kind, EXTREMES[kind][:4], zone)
     connection = clinic(opened, "timestamptz")
@@ -268,7 +268,7 @@ def test_moment_with_a_time_zone_is_in_utc(zone: str) -> None:
 
 
 def test_invalid_moments_and_times_make_no_query_fail() -> None:
-    """What a file of another program may hold is NULL, and nobody's id."""
+    """Invalid values in a file are NULL, and nobody's id."""
     us = (-(2**63), -(2**63) + 1, 2**63 - 1, -9223372022400000001, -9223372022400000000, 0)
     day = (-1, 0, 86_399_999_999, 86_400_000_000, 2**62, -(2**63))
     for name, kind, bits, there in (
@@ -292,7 +292,7 @@ def test_invalid_moments_and_times_make_no_query_fail() -> None:
 
 @pytest.mark.parametrize(("kind", "declared"), READABLE)
 def test_no_unit_moves_an_answer_by_type_beyond_its_sensitivity(kind: str, declared: str) -> None:
-    """Whoever comes or goes, with any value of the type: the unit is a person, or the value itself is."""
+    """Units may be persons, or the values of the type themselves."""
     values = EXTREMES[kind]
     for unit in (
         ("who", "v")
@@ -340,7 +340,7 @@ def test_number_compared_with_a_text_id_is_compared_as_text(kind: str) -> None:
     ],
 )  # fmt: skip
 def test_decimals_are_equal_as_in_duckdb(condition: str) -> None:
-    """Also where they are computed, which in DOUBLE gives 0.30000000000000004."""
+    """Equality holds for computed decimals, too, which in DOUBLE give 0.30000000000000004."""
     opened = duckdb.connect(config={"threads": 1})
     opened.execute(
         "CREATE TABLE t AS SELECT i * 10 + j AS id, CAST(i / 10 AS DECIMAL(5, 2)) AS a, CAST(j / 10 AS DECIMAL(9, 1)) AS b,"

@@ -29,7 +29,7 @@ BENCH = Bench()
 @WIDE
 @given(cases(BENCH))
 def test_plan_is_read_back_from_its_text(case: Case) -> None:
-    """The printed query lowers to the same plan, but for the numbers of nameless tables and the joins that filters stand at."""
+    """The printed query lowers to the same plan, except for table numbers and places of filters."""
     assume(not any(map(_unlike, parts(case.outer))))
     assume(
         all(part.aggregations for part in parts(case.outer) if isinstance(part, Release))

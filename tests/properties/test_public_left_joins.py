@@ -104,7 +104,7 @@ def test_value_of_missing_rows_is_refused(called: str) -> None:
     ids=str,
 )
 def test_hidden_groups_are_refused_in_a_left_join(keys: str, rules: dict[str, Any]) -> None:
-    """Where noise decides which groups exist, the empty ones would be missing; also without an aggregate."""
+    """Empty groups would be missing where noise decides which groups exist."""
     for called in (keys, f"{keys}, COUNT(x)"):
         with pytest.raises(dpsql.QueryRejected, match="would be missing"):
             World(policy(**rules)).prepare(f"SELECT {called} FROM {JOINED} GROUP BY {keys}")

@@ -42,7 +42,7 @@ def case(sql: str, rules: dict[str, object]) -> Case:
 @pytest.mark.parametrize("rules", RULES, ids=str)
 @pytest.mark.parametrize("sql", SHAPES)
 def test_unit_moves_penalty_differences_as_derived(sql: str, rules: dict[str, object]) -> None:
-    """Over neighbours, by no more than the charge covers; at its worst by at least half of that."""
+    """Neighbours' differences change by no more than is charged, and at worst by at least half of that."""
     asked = case(sql, rules)
     world = World(policy(**asked.rules))
     prepared = world.prepare(sql)
@@ -108,7 +108,7 @@ def test_windows_hold_all_near_points(unit: str, epsilon: Fraction, share: str, 
 @pytest.mark.parametrize("epsilon", [1, 100])
 @pytest.mark.parametrize(("asked", "sign"), [("MIN(-x)", -1), ("MAX(x)", 1), ("QUANTILE_CONT(x, 0.99)", 1)])
 def test_values_near_the_ends_stay_among_the_rows(asked: str, sign: int, epsilon: int) -> None:
-    """Of prices up to 49 within bounds of 0 to 1,000: by the law of the choice, from what the engine gives."""
+    """Choices among prices up to 49 within bounds of 0 to 1,000 follow their law."""
     rules = policy(unit="row")
     rules["tables"]["t"]["columns"]["x"]["bounds"] = [0, 1000]
     world = World({**rules, "max_epsilon": 1000, "budget": {**rules["budget"], "epsilon": 10**6}})
@@ -148,7 +148,7 @@ def test_excess_rows_of_a_unit_are_thinned_evenly() -> None:
 
 
 def test_ends_among_public_values_include_the_bounds() -> None:
-    """Whatever the rows are, some end holds the quantile: the bounds are candidates too."""
+    """Some end holds the quantile for any rows: the bounds are candidates, too."""
     world = World(policy())
     for which, end in (("LOW", -1), ("HIGH", 1)):
         prepared = world.prepare(f"SELECT DP_INTERVAL_{which}(MEDIAN(w)) FROM t JOIN p ON t.k = p.k")

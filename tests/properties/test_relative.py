@@ -69,7 +69,7 @@ def test_search_ends_within_its_steps(share: Fraction, value: float) -> None:
 @pytest.mark.parametrize("value", [40, -40, 1000])
 @pytest.mark.parametrize("half", [1, 3, 10, 60])
 def test_next_target_is_met_anywhere_in_the_interval(share: Fraction, value: int, half: int) -> None:
-    """The error that is asked for next is met by all values in the interval, seen with any noise within it."""
+    """Every value in the interval meets the next target error with any noise within it."""
     cell = Cell(PLACE, Fraction(value), Fraction(half))
     allowed = cell.compute_next_error(share)
     assert allowed > 0

@@ -90,7 +90,7 @@ def neighbours(neighbors: str) -> Iterator[dict[str, Sequence[Any]]]:
 @pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
 @pytest.mark.parametrize("sql", QUERIES)
 def test_no_row_of_a_union_moves_an_answer_beyond_its_sensitivity(sql: str, neighbors: str) -> None:
-    """Whatever it holds, and whatever is equal to it in the other table; and some row moves it that far."""
+    """No row does, even with an equal row in the other table; some row attains the bound."""
     connection = world(neighbors)
     plan = prepared(connection, sql)
     old, most = cells(connection, plan), 0

@@ -169,7 +169,7 @@ def test_units_are_sampled_independently_at_the_rate() -> None:
 
 
 def test_rate_is_rounded_down() -> None:
-    """No unit is in a sample more often than is charged for."""
+    """No unit is sampled more often than is charged for."""
     for rate in map(Fraction, ("1/3", "1e-6", "0.1", "0.999999")):
         assert rate - Fraction(1, 2**255) < Fraction(compute_sampling_threshold(rate), 2**256) <= rate
 
@@ -266,7 +266,7 @@ QUERIES = {
 @pytest.mark.parametrize("ids", ["INTEGER", "VARCHAR", "UBIGINT"])
 @pytest.mark.parametrize("form", QUERIES)
 def test_sampled_answer_is_that_of_the_sampled_units(sent: Sent, form: str, ids: str) -> None:
-    """Without noise it is DuckDB's over the rows of the units that SHA-256 says, in all tables and statements alike."""
+    """It is DuckDB's over the units that SHA-256 selects, without noise, in all tables and statements."""
     ours, database = hospital(ids)
     with ours, database:
         found = ours.query(QUERIES[form].format(s="TABLESAMPLE UNITS (25%)"), epsilon=NO_NOISE).rows

@@ -280,7 +280,7 @@ def hold_to_the_law(case: Case, most: int) -> None:
 
 @pytest.mark.parametrize("unit", ["u", "row"])
 def test_choice_of_groups_depends_on_the_unit_only(unit: str) -> None:
-    """Which of its groups count for a unit does not change when another unit comes or goes."""
+    """A unit's counted groups do not change when another unit comes or goes."""
     world = World(policy(unit=unit, domain=False))
     prepared = world.prepare("SELECT w + i AS g, SUM(x) FROM t JOIN p ON t.k = p.k GROUP BY g", max_groups=1)
     # Neighbouring rows differ, so that a choice by row number would show.
@@ -308,7 +308,7 @@ def test_allowed_number_of_rows_counts(rows: int, groups: int | None, expected: 
 @pytest.mark.parametrize(("rows", "expected"), [(1, 1), (2, 2), (3, 3), (9, 3)])
 @pytest.mark.parametrize("group", ["", " GROUP BY k"])
 def test_allowed_number_of_values_counts(rows: int, expected: int, group: str) -> None:
-    """Of a unit as many values as of its rows may count, though more rows repeat them, and of others the rest."""
+    """As many of a unit's values count as its rows may, though more rows repeat them."""
     world = World(policy(rows=rows))
     prepared = world.prepare(f"SELECT COUNT(DISTINCT s) FROM t{group}")
     one = tuple(DEFAULT._replace(s=s) for s in ("a", "a", "a", "b", "c"))

@@ -156,7 +156,7 @@ def test_unclamped_columns_are_read_with_clamped_ones() -> None:
 
 @pytest.mark.parametrize("case", [GROUPED[0], GROUPED[-1], *MORE, *UNGROUPED], ids=str)
 def test_equal_noise_gives_the_same_table(case: Case) -> None:
-    """With groups that are selected, and others."""
+    """The tables are equal with selected and with other groups."""
     world = World(policy(rows=ROWS_OF_A_UNIT, **case.rules))
     prepared, plan = learning(world, case.sql, case.scope)
     part, engine = prepared.single_release, world.engine.backend

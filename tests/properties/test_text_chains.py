@@ -176,7 +176,7 @@ def test_accepted_chains_fail_on_no_long_text(long: Connection) -> None:
 
 
 def test_unbounded_columns_let_texts_grow(short: Connection) -> None:
-    """Where columns of derived tables count as nothing, some chain makes a longer text than its bound."""
+    """Some chain makes a text longer than its bound where columns of derived tables count as nothing."""
     forgotten = mock.patch.object(
         text_bounds,
         "_build_scope",

@@ -39,7 +39,7 @@ def _worlds_end() -> Iterator[None]:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_no_neighbour_changes_more_groups_than_charged(case: Case) -> None:
-    """Over neighbours: the groups that differ are as many as share the loss, and differ by one unit each."""
+    """The groups that differ share the loss, and differ by one unit each."""
     tiny = World(policy(**case.rules))
     prepared = tiny.prepare(case.sql, case.max_groups)
     chosen = prepared.plan.selection

@@ -98,7 +98,7 @@ def _literals(path: Path) -> set[str]:
 
 
 def test_aggregate_names_are_in_the_registries_only() -> None:
-    """No name of an aggregate is a literal outside of the registries, but where the list says why."""
+    """No aggregate's name is a literal outside the registries, except for listed reasons."""
     found = {}
     for path in PACKAGE.rglob("*.py"):
         place = path.relative_to(PACKAGE).as_posix()

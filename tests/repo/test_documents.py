@@ -62,7 +62,7 @@ def test_privacy_names_existing_tests(found: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("module", sorted(set(PROGRAM.findall(PRIVACY))))
 def test_privacy_names_existing_programs(module: str) -> None:
-    """What PRIVACY.md says to run is there."""
+    """Programs that PRIVACY.md says to run exist."""
     place = ROOT / module.replace(".", "/")
     assert (place / "__main__.py").is_file() or place.with_suffix(".py").is_file()
 
@@ -76,7 +76,7 @@ def test_each_rule_of_soundness_has_a_test() -> None:
 
 
 def test_each_assumption_of_soundness_has_a_test() -> None:
-    """What the rules stand on names its tests too."""
+    """The assumptions of the rules name their tests, too."""
     for part, row in rows("What these rules stand on").items():
         assert TEST.search(row), f"nothing holds: {part}"
 
@@ -96,7 +96,7 @@ ATTACKS = sorted({number for number, _ in attack_files()})
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", ATTACKS)
 def test_each_attack_works_on_a_careless_variant(number: int) -> None:
-    """For each attack some test runs it against a careless variant, where it works."""
+    """Some test of each attack runs it against a careless variant, where it works."""
     docstrings = [
         text for found, path in attack_files() if found == number for text in held_in(path).values()
     ]

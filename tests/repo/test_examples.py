@@ -96,7 +96,7 @@ def test_auction_selects_a_good_price() -> None:
 
 
 def test_histogram_has_sensitivity_one_or_two() -> None:
-    """By trying all small databases, and by the noise that dpsql plans."""
+    """All small databases and dpsql's planned noise agree."""
     histogram = example("histogram_sensitivity")
     assert (histogram["sensitivity"](False), histogram["sensitivity"](True)) == (1, 2)
     assert "scale 1 " in histogram["scale_of"]("add_remove", 1)
@@ -113,7 +113,7 @@ def test_losses_compose_and_bound_the_attacker() -> None:
 
 
 def test_experts_are_followed_within_the_bound() -> None:
-    """Each learner's regret is within its bound but for the noise of one run; more privacy has a smaller rate."""
+    """Each learner's regret is within its bound and one run's noise; more privacy has a smaller rate."""
     experts = example("experts")
     rates = {name: float(schedule.rate) for name, schedule in experts["schedules"](200).items()}
     assert rates["ε = 1, published rate"] < rates["ε = 1, by zCDP"] < rates["ε = 8, by zCDP"]
@@ -143,7 +143,7 @@ def test_flights_answer_ten_questions(flights: dict[str, Any], capsys: pytest.Ca
 
 
 def test_flights_match_duckdb(flights: dict[str, Any]) -> None:
-    """At a very large ε, and with wide bounds, the answers about flights with a tail number are the exact ones."""
+    """Answers about flights with a tail number are exact at a very large ε and with wide bounds."""
     policy = flights["POLICY"].replace("epsilon: 8", "epsilon: 1e12").replace("365", "1000")
     policy = policy.replace("[-30, 180]", "[-1000, 10000]")
     database = flights["database"].cursor()

@@ -130,7 +130,7 @@ def test_no_participle_is_a_name(path: Path) -> None:
 
 
 def test_participle_as_a_name_is_found() -> None:
-    """As a variable, an argument, an attribute, a method and a class, and in a formatted text; not in a docstring."""
+    """It is found as any kind of name and in a formatted text, not in a docstring."""
     source = """class Shown:
         def _kept(self, told):
             'what is kept'
@@ -163,13 +163,13 @@ def test_messages_use_the_terms_of_the_glossary(path: Path) -> None:
 
 
 def test_replaced_word_in_a_text_is_found() -> None:
-    """In a part of a formatted text too; not in a name, a key or a code."""
+    """It is found in a part of a formatted text, too, not in a name, a key or a code."""
     source = 'slice = {"slice": f"slice {1} of it"}  # `slice_closed`\n'
     assert [word for _, word in texts(source) if word in TEXTS] == ["slice"]
 
 
 def test_replaced_word_in_a_name_or_comment_is_found() -> None:
-    """In a name, a part of a name, a docstring and a comment; not in a text."""
+    """It is found in a name, its parts, a docstring and a comment, not in a text."""
     source = '"""A ladder."""\n\n\ndef f_rung(furnish):\n    return "rungs"  # unsaid\n'
     assert [word for _, word in words(source) if word in SAY] == ["ladder", "rung", "furnish", "unsaid"]
 
@@ -214,7 +214,7 @@ def test_functions_are_named_by_verbs(path: Path) -> None:
 
 
 def test_retired_name_of_a_function_is_found() -> None:
-    """As a constructor, a method, a private, a nested and an asynchronous function; a property and a field may be nouns."""
+    """It is found in every kind of function; a property and a field may be nouns."""
     source = """class Batch:
     ended = 0
 

@@ -88,14 +88,14 @@ def test_sentences_are_of_many_kinds(connection: Connection) -> None:
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("fixture", accepted(), ids=str)
 def test_accepted_fixtures_are_sentences(fixture: Fixture) -> None:
-    """What is answered is in the grammar."""
+    """Every accepted fixture is in the grammar."""
     assert in_grammar(fixture.query)
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("fixture", [item for item in refused() if item.field("code") in FORM], ids=str)
 def test_fixtures_refused_for_their_form_are_no_sentences(fixture: Fixture) -> None:
-    """What is refused for its form is not in the grammar."""
+    """No fixture that is refused for its form is in the grammar."""
     assert not in_grammar(fixture.query)
 
 

@@ -136,7 +136,7 @@ def test_tests_of_faults_exist() -> None:
     ],
 )
 def test_planting_replaces_one_place(where: str, old: str, new: str, text: str, other: str) -> None:
-    """What becomes of a module is what it would be if its text had been edited; lines keep their numbers."""
+    """The planted module equals one whose text was edited; lines keep their numbers."""
     assert MODULE.count(text) == 1
     changed = planted(where, old, new)
     assert ast.dump(ast.parse(changed)) == ast.dump(ast.parse(MODULE.replace(text, other)))

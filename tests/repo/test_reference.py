@@ -54,7 +54,7 @@ def test_man_page_is_current(generator: dict[str, Any]) -> None:
 
 
 def test_gallery_pictures_are_current(generator: dict[str, Any]) -> None:
-    """Each mechanism of the library has a picture of its law beside samples, as `python docs/generate.py` draws it."""
+    """Each mechanism has the picture of its law and samples that `python docs/generate.py` draws."""
     made = generator["gallery"]["pictures"]()
     assert len(made) == len(generator["gallery"]["LIBRARY"])
     assert set(made) == set(generator["gallery"]["PICTURES"].glob("*.svg"))

@@ -163,7 +163,7 @@ def test_page_of_budgets_matches_the_forecast(study: Path) -> None:
 def test_wrong_page_is_found(
     text: str, reason: str, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a page says and dpsql does not do is an error that names the page and the line."""
+    """A documented block that does something else raises an error with the page and the line."""
     snippets.copy(study, tmp_path)
     (tmp_path / "page.md").write_text(text + "\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)

@@ -113,7 +113,7 @@ def test_search_is_as_long_as_its_speed_allows(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what another process has taken")
 def test_running_processes_count_as_cost() -> None:
-    """What Spark's Java takes is a cost of the test that waits for it, though it has not ended."""
+    """The work of Spark's Java counts for the test that waits for it, though it has not ended."""
     works = "import os\nwhile os.times().user < 0.1: pass\nprint(flush=True)\ninput()"
     before = speeds._processor()
     with subprocess.Popen(
@@ -157,19 +157,19 @@ def test_each_room_without_an_engine_exists() -> None:
     ],
 )
 def test_unit_imports_rooms_without_an_engine(path: str, runs: bool) -> None:
-    """A room with all that is above and below it, and nothing beside it."""
+    """A room is imported with the rooms above and below it only."""
     assert speeds.needs_no_engine((TESTS.parent / path).resolve()) is runs
 
 
 def test_unit_starts_no_server() -> None:
-    """Of a test that runs on several stores, the case that needs a server is never drawn."""
+    """The case of a server is never drawn for a test that runs on several stores."""
     stores = [Test(f"tests/ledger/test_x.py::test_it[{store}]") for store in ("file", "postgres")]
     alone = [Test("tests/ledger/test_postgres.py::test_it")]
     assert list(speeds.chosen([*stores, *alone], "unit", {})) == stores[:1]  # type: ignore[arg-type]
 
 
 def test_engine_at_unit_fails_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the package catches every `Exception`; afterwards engines open again."""
+    """It fails even where the package catches every `Exception`; later engines open again."""
     before = duckdb.connect
     monkeypatch.setattr(duckdb, "connect", before)
     guard = speeds.WithoutEngine()

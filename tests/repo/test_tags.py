@@ -171,7 +171,7 @@ def test_class_tags_are_stable() -> None:
 
 
 def test_member_tags_are_stable() -> None:
-    """Of each enumeration; no two members share one."""
+    """No two members of an enumeration share a tag."""
     found = {}
     for kind in reachable():
         if issubclass(kind, Enum):

@@ -56,7 +56,7 @@ def test_each_row_names_an_existing_test() -> None:
 
 
 def test_every_earlier_mechanism_of_the_library_is_listed() -> None:
-    """What the texts have, and those that they build on, are on the page; the rest came later."""
+    """The page has the mechanisms of the texts and their building blocks; the rest came later."""
     from dpsql.privacy.mechanisms import LIBRARY
 
     later = {

@@ -76,7 +76,7 @@ def _number(value: Any) -> bool:
 
 @pytest.mark.parametrize("statement", [each for each in STATEMENTS if key(each) in REFUSED], ids=str)
 def test_refusal_has_a_code_and_a_rewrite(study: Connection, statement: Statement) -> None:
-    """It has its code and a way round it, and is free."""
+    """Each refusal has a code and an alternative, and is free."""
     before = len(study.engine.ledger.list_entries())
     with pytest.raises(dpsql.QueryRejected) as caught:
         study.query(statement.sql, delta=DELTA)
@@ -86,12 +86,12 @@ def test_refusal_has_a_code_and_a_rewrite(study: Connection, statement: Statemen
 
 
 def test_most_queries_are_answered(exact: duckdb.DuckDBPyConnection) -> None:
-    """Of at least 150 queries 95% are answered, public, or ask for single customers."""
+    """95% of at least 150 queries are answered, public, or about single customers."""
     assert len(STATEMENTS) >= 150
     assert len(OPEN) <= 0.05 * len(STATEMENTS)
     assert len(exact.execute("SHOW TABLES").fetchall()) == TABLES
 
 
 def test_page_is_current() -> None:
-    """It is what the verdicts make: `python -m tests.retail.verdicts > docs/measurements/retail.md`."""
+    """The page is printed by `python -m tests.retail.verdicts > docs/measurements/retail.md`."""
     assert PAGE.read_text(encoding="utf-8") == markdown()

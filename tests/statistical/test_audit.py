@@ -97,7 +97,7 @@ def test_neighbours_are_as_alike_as_charged(audit: Audit) -> None:
 
 @pytest.mark.parametrize("audit", CASES, indirect=True, ids=str)
 def test_too_little_noise_is_found(audit: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a scale divided by 1.5 an event refutes the loss."""
+    """An event refutes the loss with a scale divided by 1.5."""
     plant(monkeypatch, TOO_NARROW)
     assert audit.refuted()
 
@@ -151,7 +151,7 @@ def test_answers_without_groups_keep_the_promise(neighbors: str) -> None:
 
 @pytest.mark.deep
 def test_too_little_noise_is_found_without_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a scale divided by 1.5 one sum over a whole table breaks the promise."""
+    """One sum over a whole table breaks the promise with a scale divided by 1.5."""
     plant(monkeypatch, TOO_NARROW)
     with alone(10, neighbors="replace") as here, alone(-10, neighbors="replace") as there:
         assert refuted(released(here, RUNS), released(there, RUNS), float(LOSS), 0)
@@ -204,7 +204,7 @@ SHAPES |= {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_number_of_runs_is_sufficient(shape: str) -> None:
-    """With noise a third too narrow the counts of the best event refute, but with probability 2e-7."""
+    """Noise a third too narrow is refuted except with probability 2e-7."""
     epsilon, delta, events = SHAPES[shape]
     runs = RUNS - TRAINING
     found = (

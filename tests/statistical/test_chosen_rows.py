@@ -99,7 +99,7 @@ def test_choosing_ends_are_as_wide_as_those_of_the_result(con: dpsql.Connection)
 
 
 def test_ends_of_the_greatest_match_those_of_the_result(con: dpsql.Connection) -> None:
-    """Where the order is by the value, the number of kept rows is known, and both are equal."""
+    """Both are equal where the order is by the value, as the number of kept rows is known."""
     result = con.query(
         "SELECT k, COUNT(*) AS n, DP_INTERVAL_LOW(n), DP_INTERVAL_HIGH(n) FROM t GROUP BY k ORDER BY n DESC LIMIT 5"
     )
@@ -109,7 +109,7 @@ def test_ends_of_the_greatest_match_those_of_the_result(con: dpsql.Connection) -
 
 @pytest.mark.parametrize("sql", BY_KEYS)
 def test_rows_chosen_by_keys_have_the_usual_intervals(con: dpsql.Connection, sql: str) -> None:
-    """They are as wide as those of all rows, and no notice speaks of noise."""
+    """They are as wide as those of all rows, and no notice mentions noise."""
     few, every = con.query(sql), con.query("SELECT k, COUNT(*) AS n FROM t GROUP BY k")
     widths = {ends[1] - ends[0] for _, ends in few.intervals() if ends}
     assert widths == {ends[1] - ends[0] for _, ends in every.intervals() if ends}
@@ -117,7 +117,7 @@ def test_rows_chosen_by_keys_have_the_usual_intervals(con: dpsql.Connection, sql
 
 
 def test_value_not_used_in_the_choice_has_its_usual_interval(con: dpsql.Connection) -> None:
-    """A median beside the count that chose has the ends that were released with it, unless it is NULL; those that chose have none."""
+    """A median next to the choosing count keeps its ends, unless it is NULL; the count has none."""
     sql = "SELECT k, COUNT(*) AS n, MEDIAN(x) AS m, DP_INTERVAL_LOW(m) AS low, DP_INTERVAL_HIGH(m) FROM t GROUP BY k "
     for order, known in (("n", True), ("m", False), ("low", False)):
         result = con.query(f"{sql} ORDER BY {order} LIMIT 3")

@@ -109,7 +109,7 @@ def test_value_chosen_by_noise_has_no_interval_and_a_notice(con: dpsql.Connectio
 
 
 def test_divisor_that_may_be_zero_gives_an_open_interval(con: dpsql.Connection) -> None:
-    """Where noise may turn the sign of a total, the interval has no end.
+    """The interval has no end where noise may turn the sign of a total.
 
     The total of nobody is noise alone: an interval is closed only where it lies more than two standard deviations
     from zero, which twenty answers do together with a probability below 1e-20.
@@ -148,7 +148,7 @@ def test_many_groups_are_not_simulated(con: dpsql.Connection, monkeypatch: pytes
 
 
 def test_table_without_rows_is_simulated(con: dpsql.Connection) -> None:
-    """Where min_frequency withholds every group, what is computed of none has no interval, and asking for it raises nothing."""
+    """Values computed of no groups have no interval, and reading it raises nothing."""
     sql = "SELECT kind, (SELECT COUNT(*) FROM t WHERE t.kind = w.kind AND x > 9) AS y FROM w"
     data: duckdb.DuckDBPyConnection = con.truth  # type: ignore[attr-defined]
     with dpsql.connect(

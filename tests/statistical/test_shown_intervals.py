@@ -55,7 +55,7 @@ def connection(
 @pytest.mark.parametrize("accountant", ["pure", "zcdp"])
 @pytest.mark.parametrize(("unit", "aggregates"), QUERIES.values(), ids=QUERIES)
 def test_intervals_of_shown_counts_hold(unit: str, aggregates: str, accountant: str) -> None:
-    """Whatever the size, among shown groups; the interval that knows of no threshold misses all small ones.
+    """They hold for shown groups of any size; an interval without the threshold misses small ones.
 
     A count that is smaller than the threshold by more than that interval's half width is shown only if it is missed.
     """

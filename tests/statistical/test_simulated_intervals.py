@@ -120,7 +120,7 @@ def test_simulated_intervals_hold_in_many_runs(accountant: str, shape: str, epsi
 
 @pytest.mark.parametrize("shape", ["SUM(x) - SUM(y)", "SUM(x) / SUM(y)"])
 def test_simulated_intervals_are_not_too_wide(accountant: str, shape: str) -> None:
-    """Where noise is small, half as wide an interval would hold the exact value too seldom."""
+    """An interval half as wide would hold the exact value too seldom, where noise is small."""
     held = [
         abs(value - exact) <= (ends[1] - ends[0]) / 4
         for value, ends, exact in runs(accountant, shape, 4, 1, 300)

@@ -33,7 +33,7 @@ def flights() -> Iterator[tuple[Study, duckdb.DuckDBPyConnection]]:
 def test_intervals_hold_the_numbers_of_flights(
     flights: tuple[Study, duckdb.DuckDBPyConnection], accountant: str, keys: str
 ) -> None:
-    """At a small loss, of aircraft with up to 575 flights where 800 are allowed."""
+    """They hold at a small loss for aircraft with up to 575 flights where 800 are allowed."""
     study, database = flights
     held, far = [], []
     for statement in (one for one in study.statements if one.title in ASKED):

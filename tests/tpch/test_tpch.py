@@ -135,7 +135,7 @@ def test_all_noise_falls_with_a_larger_loss(studies: dict[str, Connection], unit
 def test_error_of_a_quotient_falls(
     studies: dict[str, Connection], exact: duckdb.DuckDBPyConnection, unit: str, number: int
 ) -> None:
-    """Of nine answers each, the middle error is smaller at more loss."""
+    """The median error of nine answers is smaller at more loss."""
     errors = [
         [answer.error for answer in runs]
         for runs in zip(
@@ -165,7 +165,7 @@ def test_public_query_is_exact_and_free(
     ("unit", "number"), [(unit, number) for unit, numbers in REFUSED.items() for number in numbers]
 )
 def test_refusal_has_a_code_and_a_reason(studies: dict[str, Connection], unit: str, number: int) -> None:
-    """It has its code, a reason and a way out, and is free."""
+    """Each refusal has a code, a reason and an alternative, and is free."""
     before = charged(studies[unit])
     with pytest.raises(dpsql.QueryRejected) as caught:
         studies[unit].query(QUERIES[number])
@@ -185,6 +185,6 @@ def test_rewrite_of_a_refused_query_is_answered(
 
 
 def test_each_refused_query_has_a_rewrite() -> None:
-    """So does each query that shows next to nothing."""
+    """Each query that shows next to nothing has one, too."""
     poor = {(unit, number) for unit in UNITS for number in REFUSED[unit].keys() | SPARSE[unit]}
     assert set(REWRITES) == poor

@@ -72,7 +72,7 @@ _BY_BEGINNINGS = frozenset(
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("function", BY_TYPE, ids=lambda entry: entry.name)
 def test_text_of_a_call_means_the_call(function: Function) -> None:
-    """What the signature shows is read as the entry, with the same arguments."""
+    """The text of the signature is read as the entry, with the same arguments."""
     for types in signatures(function):
         for call in calls(function, types, most=4):
             assert read_back(scalar(call), call) == call

@@ -203,7 +203,7 @@ def test_domain_of_whole_numbers_has_64_bits(low: float, high: float, size: int 
     ],
 )
 def test_intervals_are_narrow(name: str, types: Signature, boxes: Sequence[Box], expected: Interval) -> None:
-    """What can be said exactly is said exactly."""
+    """An exactly known interval is exact."""
     arguments = [
         Literal(box[0], kind) if len(box) == 1 else column(at, kind, around(box))
         for at, (kind, box) in enumerate(zip(types, boxes, strict=True))

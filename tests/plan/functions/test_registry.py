@@ -87,7 +87,7 @@ def test_name_and_key_mean_the_same() -> None:
 
 
 def test_overloads_are_distinguished_by_types() -> None:
-    """Of the entries of one name none is hidden by an earlier one: each takes what none before it takes."""
+    """No entry of a name is hidden by an earlier one: each takes types that none before it takes."""
     for name, entries in OVERLOADS.items():
         for place, function in enumerate(entries):
             before = set().union(*(list_signatures(entry) for entry in entries[:place] if not entry.literals))

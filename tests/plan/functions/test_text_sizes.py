@@ -107,7 +107,7 @@ READS_TEXT = [
 
 @pytest.mark.parametrize("entry", GIVES_TEXT, ids=lambda entry: entry.name)
 def test_text_stays_within_its_entry_s_length(entry: Function) -> None:
-    """Of texts that grow, by bytes; a text of several arguments is tried where all have the same one."""
+    """Growing texts are measured in bytes; several arguments have the same text."""
     assert entry.size is not None
     tried = 0
     for built in of_texts(entry):

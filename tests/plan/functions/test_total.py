@@ -86,7 +86,7 @@ def _within(value: float, around: Interval) -> bool:
 
 
 def test_every_entry_is_tried() -> None:
-    """There is a call of every entry for every type, but for whole numbers, which are rounded already."""
+    """Each entry is called with every type, except whole numbers, which are rounded already."""
     untried = {function.name for function, types in SIGNATURES if not any(calls(function, types, most=1))}
     assert untried == {"floor", "ceil", "round", "trunc"}
     assert {function for function, _ in SIGNATURES} == set(FUNCTIONS.values())
@@ -104,7 +104,7 @@ def _beside() -> dict[str, list[Call]]:
 
 @pytest.mark.parametrize("read", _beside())
 def test_no_entry_makes_another_fail(bench: Bench, read: str) -> None:
-    """What two expressions share, the engine computes beforehand and without TRY: that must not fail either."""
+    """The engine computes shared expressions beforehand and without TRY: they must not fail either."""
     among = list(_beside()[read])
     random.Random(read).shuffle(among)
     for start in range(0, len(among), _BESIDE):
@@ -228,7 +228,7 @@ def test_null_has_the_type_of_values(bench: Bench, function: Function) -> None:
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
 def test_no_plan_makes_a_function_fail(bench: Bench, function: Function) -> None:
-    """What a table's statistics say lets no plan fail: each value is its table's least and largest once."""
+    """No table statistics let a plan fail: each value is its table's least and largest once."""
     for types in signatures(function):
         for call in calls(function, types, most=1):
             read = read_by(call)
