@@ -131,7 +131,7 @@ def test_noise_decides_which_keys_are_shown(noise: int, shown: list[str], unit: 
 
 
 def test_only_the_count_of_units_selects_keys() -> None:
-    """Where units are counted in a block with other cells, no other cell's noise shows a key or hides one."""
+    """No other cell's noise in the block of the count shows a key or hides one."""
     connection = world(*CROWDS, budget={"epsilon": 50, "delta": 1e-6, "accountant": "pure"})
     query = prepared(connection, "SELECT word, COUNT(*), AVG(cost) FROM people GROUP BY word")
     (block,), chosen = query.plan.vectors, query.plan.selection

@@ -29,7 +29,7 @@ def test_one_worker_runs_tasks_in_turn() -> None:
 
 
 def test_each_task_begins_at_once() -> None:
-    """Also where others before it wait for it, more of them each time."""
+    """Waiting tasks get workers of their own."""
     for many in range(1, 5):
         last = threading.Event()
         waiting = [WorkItem(lambda last=last: last.wait(HANGS)) for _ in range(many)]  # type: ignore[misc]
@@ -40,14 +40,14 @@ def test_each_task_begins_at_once() -> None:
 
 
 def test_error_is_raised_at_the_submission() -> None:
-    """Whatever it is."""
+    """Errors of any class are."""
     with pytest.raises(KeyboardInterrupt):
         done(WorkItem(lambda: signal.default_int_handler(0, None)))  # type: ignore[arg-type, return-value]
     assert done(WorkItem(lambda: 1)) == 1
 
 
 def test_withdrawn_task_never_begins() -> None:
-    """And what has begun cannot be withdrawn."""
+    """A task that has begun cannot be withdrawn."""
     work, begun = WorkItem(lambda: 1), WorkItem(lambda: 2)
     assert work.try_withdraw()
     work.begin()
@@ -69,7 +69,7 @@ def test_fork_has_its_own_workers() -> None:
 
 
 def test_fork_unseen_by_python_has_its_own_workers() -> None:
-    """As a library of C forks, or a server that it embeds."""
+    """A C library or an embedding server forks so."""
     quiet_fork(
         """
         from dpsql.ledger.workers import WorkItem, submit

@@ -61,7 +61,7 @@ def test_noise_is_an_integer_that_ignores_the_data(sql: str, budget: dict[str, A
 
 @pytest.mark.parametrize("sql", QUERIES[:3])
 def test_released_values_lie_on_the_public_lattice(sql: str, rows: list[Row]) -> None:
-    """A sum is a multiple of the lattice's step, whoever is in the data, though no row's value is."""
+    """A sum is a multiple of the lattice's step for any rows, though no row's value is."""
     steps = set()
     for extra in ([], [person(99, cost=1 / 3)], [person(99, cost=2**-60)]):
         connection = world(*rows, *extra)

@@ -147,7 +147,7 @@ def test_real_failure_is_hidden_like_a_simulated_one() -> None:
 
 
 def test_careless_engine_passes_its_error_on() -> None:
-    """The attack works where the engine's words pass: the error names whoever is in the row."""
+    """The attack works where the engine's words pass: the error quotes a row."""
     naive = Naive(world(person(1, word="1"), person(2, word=SECRET)))
     with pytest.raises(duckdb.ConversionException, match=SECRET):
         naive.query("SELECT SUM(CAST(word AS INTEGER)) FROM people")

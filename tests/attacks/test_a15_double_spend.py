@@ -110,7 +110,7 @@ def race_for_the_last(spend: Callable[[str], bool], tables: Sequence[str]) -> li
 
 
 def test_hundred_races_spend_exactly_the_remaining_budget(tmp_path: Path) -> None:
-    """Of 16 processes with one query each, as many pass as the 1 to 4 remaining charges allow."""
+    """As many of 16 processes pass as the 1 to 4 remaining charges allow."""
     path, tables = tmp_path / "a.ledger", [f"t{number:03}" for number in range(ROUNDS)]
     left = {table: 1 + number % 4 for number, table in enumerate(tables)}
     budgets = dict.fromkeys(tables, PURE)

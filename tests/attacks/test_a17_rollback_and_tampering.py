@@ -161,7 +161,7 @@ def older(path: Path, tmp_path: Path) -> Path:
 def test_rolled_back_ledger_is_refused_by_its_anchor(
     path: Path, older: Path, tmp_path: Path, roll_back: RollBack
 ) -> None:
-    """Whoever kept the head gets an error; without it, the attack works."""
+    """A stored head refuses it; without one, the attack works."""
     with closing(open_ledger(path, BUDGETS)) as ledger:
         head = ledger.read_head()
     kept = tmp_path / "kept"

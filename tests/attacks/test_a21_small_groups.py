@@ -156,7 +156,7 @@ def test_leaving_last_person_of_a_group_is_not_observable(least: int) -> None:
 
 @pytest.mark.parametrize("delta", [None, Fraction(1, 10**9), Fraction(4, 10**7)])
 def test_larger_delta_never_reveals_a_person_for_sure(delta: Fraction | None) -> None:
-    """Whatever share of delta a query sets, a lone key passes with no more than that probability."""
+    """A lone key passes with no more than the query's share of delta."""
     connection = world(*several(100, word="crowd"), person(99, word="alone"))
     plan = connection.explain("SELECT word, COUNT(*) FROM people GROUP BY word", delta=delta).prepared.plan
     assert plan.selection is not None

@@ -174,7 +174,7 @@ SETS = [
 
 @pytest.mark.parametrize("value", OF_OTHERS)
 def test_exact_values_of_other_units_are_refused(value: str, refused: Refused) -> None:
-    """In filters, arguments, keys, outputs, HAVING, LIMIT and joins they are refused without a charge."""
+    """Filters, arguments, keys, outputs, HAVING, LIMIT and joins refuse them without a charge."""
     for place in PLACES:
         refused(place.format(value))
 

@@ -47,7 +47,7 @@ def enormous(_: Any, around: Interval) -> Any:
 
 @pytest.mark.parametrize("sql", QUESTIONS)
 def test_released_value_makes_no_statement_fail(sql: str, worlds: tuple[Connection, Connection]) -> None:
-    """An answer at the least ε, and whatever value the factor has within its interval."""
+    """The query is answered at the least ε for any value of the factor in its interval."""
     for connection in worlds:
         assert observed(connection, sql, epsilon=1e-6)[0].error is None
         with mock.patch.object(lookups, "_clip_value", enormous):

@@ -112,7 +112,7 @@ def test_long_stored_text_changes_no_outcome(expression: str) -> None:
 
 
 def test_unbounded_read_of_long_texts_fails() -> None:
-    """Without bounds, a value made of one person's long text is longer than the engine allows."""
+    """A value made of one person's long text is longer than the engine allows."""
     connection = people(10, "x" * 45_000_000)
     with (
         mock.patch.object(plan_completion, "require_bounded_texts", return_value=None),

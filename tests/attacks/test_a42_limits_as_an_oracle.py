@@ -122,7 +122,7 @@ def test_client_cannot_cancel_after_the_charge(slow: bool) -> None:
 
 
 def test_careless_limits_distinguish_neighbours() -> None:
-    """The attack works where a limit stops the engine whatever was charged, and nothing counts."""
+    """The attack works where a limit stops a charged statement and nothing counts as a failure."""
     told = list[bool]()
     for slow in (False, True):
         connection, engine = opened(slow=slow)

@@ -173,7 +173,7 @@ def less(meanings: Mapping[str, set[str]], *entries: str) -> dict[str, list[str]
 
 
 def test_catalogue_is_complete() -> None:
-    """What is tried is all that DuckDB has, and what was reviewed is in dpsql's registries."""
+    """All names of DuckDB are tried, and the reviewed ones are in dpsql's registries."""
     assert len(functions()) > 1000
     assert len(keywords()) > 400
     for section in ("scalars", "aggregates", "operators"):
@@ -193,7 +193,7 @@ def test_only_reviewed_scalar_functions_are_accepted(connection: Connection, sha
 @pytest.mark.sampled(SHARES)
 @shared
 def test_only_reviewed_aggregates_are_accepted(connection: Connection, share: int) -> None:
-    """Every name, asked to aggregate private rows: numbers, texts, units, pairs."""
+    """Every name is tried as an aggregate of private numbers, texts, units and pairs."""
     words = share_of(written_as_calls(), share)
     assert less(found(connection, words, AGGREGATED), "case") == reviewed_of("aggregates", share)
 
@@ -208,7 +208,7 @@ def test_only_reviewed_operators_are_accepted(connection: Connection) -> None:
 @pytest.mark.sampled(SHARES)
 @shared
 def test_names_are_refused_in_other_places(connection: Connection, share: int) -> None:
-    """As a table, a window, a method, quoted, with a schema, with ORDER BY: refused."""
+    """Names as tables, windows, methods, quoted, with a schema or with ORDER BY are refused."""
     visits = connection.engine.catalog.find_table("visits")
     assert visits is not None
     assert found(connection, share_of(written_as_calls(), share), NEVER).keys() <= visits.columns.keys()

@@ -243,7 +243,7 @@ def test_macro_named_like_a_function_is_refused(tmp_path: Path, macro: str) -> N
 
 
 def test_macro_replaces_a_function_without_the_check() -> None:
-    """The attack works on an engine as it is: the clamp of a sum is whatever the macro says."""
+    """The attack works on an unchecked engine: a macro decides the clamp of a sum."""
     with duckdb.connect() as plain:
         for macro in SHADOWS:
             plain.execute(f"CREATE TEMP MACRO {macro}")

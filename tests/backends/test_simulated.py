@@ -72,7 +72,7 @@ def test_simulated_values_match_the_declaration(database: duckdb.DuckDBPyConnect
 
 
 def test_every_type_has_an_empty_column() -> None:
-    """Queries are planned without a database whatever the types of the policy's columns."""
+    """Queries of all column types are planned without a database."""
     with dpsql.connect(EmptyBackend(EVERY_TYPE), policy=EVERY_TYPE, ledger=":memory:", epsilon=1) as planned:
         for column in COLUMNS.keys() - {"tags"}:
             assert planned.explain(f"SELECT COUNT({column}) FROM t")

@@ -417,7 +417,7 @@ def test_schema_is_part_of_the_identity(people: Any, tmp_path: Path) -> None:
 
 
 def test_missing_library_raises_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without pyspark or Java it says what to install."""
+    """The error about pyspark or Java says what to install."""
     import sys
 
     def refused(url: str) -> OperationalError:

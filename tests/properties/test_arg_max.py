@@ -56,7 +56,7 @@ def test_unit_s_value_depends_on_its_rows_only(function: str) -> None:
 @pytest.mark.parametrize("beside", ["", ", SUM(n)"], ids=["alone", "beside a sum"])
 @pytest.mark.parametrize("function", ["ARG_MAX", "ARG_MIN"])
 def test_arg_max_of_released_groups_is_the_best_group(function: str, beside: str) -> None:
-    """With hardly any noise the best group by count is chosen, and never the rows without a key."""
+    """The best group by count is chosen with hardly any noise, never the rows without a key."""
     world = World({**policy(unit="row"), "budget": {"epsilon": 10**9, "delta": 1e-6}})
     sql = f"SELECT {function}(k, n){beside} FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k)"
     prepared = plan_and_match(world.engine, Query(sql, epsilon=Fraction(10**4)))

@@ -183,7 +183,7 @@ def test_several_selections_cost_as_much_as_one(accountant: str, budget: int) ->
 
 
 def test_best_groups_come_first() -> None:
-    """With hardly any noise the chosen groups come in the order of their scores, least or greatest."""
+    """The chosen groups come in the order of their scores with hardly any noise."""
     world = World({**policy(unit="row"), "budget": {"epsilon": 10**6, "delta": 1e-6}})
     world.connection.execute(
         "INSERT INTO t (u, k) SELECT range, CASE WHEN range % 3 = 0 THEN 'A' ELSE 'B' END FROM range(900)"

@@ -147,7 +147,7 @@ def test_listed_keys_are_public(world: World, key: str, where: str, expected: se
 
 @pytest.mark.parametrize("sql", EXPRESSIONS.values())
 def test_only_nullable_expressions_are_null(world: World, sql: str) -> None:
-    """Where `is_nullable` says no, no row gives NULL."""
+    """No row gives NULL where `is_nullable` is false."""
     release = world.prepare(f"SELECT {sql} FROM t").outer.release
     argument = release.aggregations[0].argument
     assert argument is not None

@@ -16,7 +16,7 @@ from dpsql.sql.compile.statement import emit_release
 @pytest.mark.parametrize("unit", ["u", "row"])
 @pytest.mark.parametrize("expression", ["x + 0", "-x", "i * 2", "CAST(x AS BIGINT)", "x"])
 def test_clamp_holds_for_a_wrong_interval(expression: str, unit: str) -> None:
-    """Whatever the derived interval, a unit's total stays within rows times the lattice's ends.
+    """A unit's total stays within rows times the lattice's ends for any derived interval.
 
     So no guarantee rests on interval arithmetic.
     """

@@ -145,7 +145,7 @@ def test_bins_match_brute_force(exact: World, rows: Database) -> None:
 
 
 def test_bins_match_duckdb(exact: World) -> None:
-    """Where all values are numbers, only the bin above differs, which DuckDB leaves out if empty."""
+    """Only the bin above differs, which DuckDB leaves out if empty, where all values are numbers."""
     exact.hold(DATABASES[2])
     sql = f"SELECT HISTOGRAM(x, {BINS}), HISTOGRAM(x, [2.5]), HISTOGRAM(k), HISTOGRAM(i) FROM t"
     result = answer_query(

@@ -249,7 +249,7 @@ def test_work_on_constants_is_bounded_for_a_statement(big: dpsql.Connection) -> 
     ],
 )
 def test_uncomputed_conditions_print_a_notice(big: dpsql.Connection, sql: str) -> None:
-    """Where a condition on a key is not computed, groups that it excludes may be shown."""
+    """Groups that a condition excludes may be shown where it is not computed."""
     (found,) = [text for text in big.query(sql).notices if "excludes" in text]
     assert "was not computed for all values in advance" in found
 

@@ -102,7 +102,7 @@ def test_shown_count_decides_on_null(count: str, con: Connection) -> None:
 
 
 def test_quantiles_do_not_cross(con: Connection) -> None:
-    """Where each is far off, MIN <= quantiles <= MEDIAN <= MAX still holds, and each is in its interval."""
+    """MIN <= quantiles <= MEDIAN <= MAX holds at any noise, and each is in its interval."""
     sql = (
         "SELECT k, MAX(cost), QUANTILE_CONT(cost, 0.9), MEDIAN(cost), QUANTILE_DISC(cost, 0.25), MIN(cost), "
         "DP_INTERVAL_LOW(MEDIAN(cost)), DP_INTERVAL_HIGH(MEDIAN(cost)), MIN(lvl), MAX(lvl) FROM t GROUP BY k"

@@ -72,7 +72,7 @@ def test_empty_null_group_is_in_no_outer_aggregate(sql: str, lost: int, towns: d
 @pytest.mark.parametrize("lost", [0, 3])
 @pytest.mark.parametrize("sql", SHOWN)
 def test_empty_null_group_is_not_shown(sql: str, lost: int, towns: dict[int, Connection]) -> None:
-    """A group of NULL is shown where people are in it, whatever else is done with the groups."""
+    """A group of NULL is shown only where it has people."""
     expected = engine_of(towns[lost]).execute(sql).fetchall()
     found = towns[lost].query(sql, epsilon=10_000).rows
     assert Counter(city for city, *_ in found) == Counter(city for city, *_ in expected)
@@ -109,7 +109,7 @@ def test_groups_within_the_noise_are_left_out(towns: dict[int, Connection]) -> N
 
 
 def test_groups_without_a_count_are_kept(towns: dict[int, Connection]) -> None:
-    """Without a count of rows or people nothing shows that a group is empty."""
+    """Nothing shows that a group is empty without a count of rows or people."""
     sql = "SELECT COUNT(*) FROM (SELECT city, SUM(cost) AS s FROM people GROUP BY city) AS g"
     for asked, found in ((sql, 0), (OVER[0], 1)):
         part = prepared(towns[0], asked).single_release

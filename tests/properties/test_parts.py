@@ -143,7 +143,7 @@ def test_charge_to_a_part_reads_no_unit_outside(unit: str, queries: list[str]) -
 
 
 def test_unenforced_constancy_reads_units_of_two_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where only ranges are enforced, units are read in two parts and charged in one."""
+    """Units are read in two parts and charged in one where only ranges are enforced."""
 
     def careless(scan: Any, _unit: str, _source: str) -> list[str]:
         return [scan_conditions._emit_range_condition(side) for side in scan.partition_filters]

@@ -251,7 +251,7 @@ def test_refused_forms_have_an_accepted_rewrite(
 def test_unknown_field_names_the_struct(
     both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], field: str, words: str
 ) -> None:
-    """By as much of the name as is a STRUCT's; whether the database has the field is not said."""
+    """The error names the STRUCT; whether the database has the field is not disclosed."""
     with pytest.raises(dpsql.QueryRejected, match=re.escape(words)) as caught:
         both[1].explain(f"SELECT SUM({field}) FROM t")
     assert caught.value.code == "column"

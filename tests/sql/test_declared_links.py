@@ -124,7 +124,7 @@ REFUSED = (
 
 @pytest.mark.parametrize("sql", ANSWERED)
 def test_join_on_a_link_gives_the_rows_of_duckdb(connection: Connection, sql: str) -> None:
-    """Where the declaration is true, the equality of units removes nothing."""
+    """A true declaration makes the equality of units remove nothing."""
     (ours,) = connection.query(sql).rows
     with _database() as plain:
         (theirs,) = plain.execute(sql).fetchall()
@@ -140,7 +140,7 @@ def test_joins_without_a_declared_link_are_refused(connection: Connection, sql: 
 
 
 def test_joined_table_may_give_the_unit_without_row_ids() -> None:
-    """Nothing is written of whom a row belongs to, so that engines whose rows have no ids answer, too."""
+    """No row id is emitted, so that engines without row ids answer, too."""
     lines = {
         "link": {"column": "sale", "references": "sales.id"},
         "rows_per_unit": 9,
@@ -175,7 +175,7 @@ ONE_COLUMN = (
 
 @pytest.mark.parametrize("sql", ONE_COLUMN)
 def test_link_of_one_column_leads_through_a_join(sql: str) -> None:
-    """Of a derived table of several private tables, a column that is a whole key still is one."""
+    """A whole key stays one in a derived table of several private tables."""
     policy = _policy()
     policy["tables"]["calls"]["links"] = [{"column": "about", "references": "sales.ticket"}]
     policy["tables"]["sales"]["rows_per_unit"] = 100
@@ -197,7 +197,7 @@ DECLARABLE = (
 
 @pytest.mark.parametrize(("sql", "table"), DECLARABLE)
 def test_hint_states_the_missing_declaration(connection: Connection, sql: str, table: str) -> None:
-    """What the hint has between backticks, in the table that it names, is YAML with which the query is answered."""
+    """The hint's YAML, in the table that it names, makes the query answerable."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         connection.explain(sql)
     said = re.search(r"in the table (\w+): `(links: .*)`", str(caught.value.hint))

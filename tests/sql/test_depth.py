@@ -145,7 +145,7 @@ def test_one_level_more_is_refused(con: dpsql.Connection, name: str) -> None:
 
 
 def test_deep_caller_is_refused_before_the_charge(con: dpsql.Connection) -> None:
-    """What leaves less than `ROOM` frames is refused by a constant text, and nothing is charged."""
+    """Fewer than `ROOM` remaining frames are refused by a constant text without a charge."""
     before = con.budget()["visits"].spent
     found = at_depth(
         sys.getrecursionlimit() - ROOM, lambda: outcome(con, "SELECT COUNT(*) FROM visits", "duckdb")

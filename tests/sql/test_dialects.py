@@ -49,7 +49,7 @@ def test_results_are_those_of_the_manual(connection: Connection, fixture: Fixtur
 
 @pytest.mark.parametrize("fixture", those("code"), ids=str)
 def test_refused_query_names_its_position(connection: Connection, fixture: Fixture) -> None:
-    """What may mean something else is refused, at its place in the user's text or in the translated one."""
+    """An ambiguous query is refused at its position in the user's or the translated text."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         prepared(connection, fixture)
     assert caught.value.code == fixture.field("code")
@@ -158,7 +158,7 @@ def test_texts_beyond_the_limits_are_refused(connection: Connection, dialect: st
     [("tsql", "@age"), ("bigquery", "@age"), ("postgres", ":age"), ("snowflake", ":age")],
 )
 def test_parameters_are_given_by_name(connection: Connection, dialect: str, written: str) -> None:
-    """As each dialect writes them, also twice; the same query with ? is answered from what was released."""
+    """Each dialect's spelling works, also twice; the same query with ? is replayed."""
     named = f"SELECT COUNT(*) AS n FROM visits WHERE age > {written} OR region > {written}"
     result = connection.query(named, {"age": 30}, dialect=dialect)
     assert (

@@ -39,7 +39,7 @@ def test_group_of_too_few_units_does_not_leave_the_engine(unit: str, *, declared
 
 @pytest.mark.parametrize("unit", ["id", "row"])
 def test_excluded_key_appears_in_no_combination(unit: str) -> None:
-    """Where NULL is no possible key, rows without one are dropped, whatever they are grouped by besides."""
+    """Rows without a key that excludes NULL are dropped in every grouping."""
     declared = {"type": "varchar", "values": ["Bonn", "Kiel"], "nullable": False}
     columns = COLUMNS | {"city": ("VARCHAR", declared)}
     rows: list[Row] = [person(who, city=city) for who, city in enumerate(["Bonn", None, "Ulm"])]
@@ -84,7 +84,7 @@ def test_value_too_large_for_its_type_is_clamped(engine: str, far: int, unit: st
 
 @pytest.mark.parametrize("unit", ["id", "row"])
 def test_groups_come_in_the_order_of_their_keys(unit: str) -> None:
-    """Secret keys come sorted, NULL last, in whatever order the rows lie: the order tells nothing."""
+    """Secret keys come sorted, NULL last, for any order of rows: the order reveals nothing."""
     words = [f"{number:03}" for number in range(300)] + [None]
     for ordered in (words, words[::-1]):
         connection = world(*(person(who, word=word) for who, word in enumerate(ordered)), unit=unit)

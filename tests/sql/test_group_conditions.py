@@ -49,7 +49,7 @@ WHOLE = (
 def test_having_matches_duckdb(
     connection: Connection, plain: duckdb.DuckDBPyConnection, condition: str
 ) -> None:
-    """Of groups by two keys, of which NULL is one: those that are kept, and their values."""
+    """The kept groups by two keys, with NULL among them, and their values are DuckDB's."""
     sql = f"SELECT plan, region, COUNT(*) AS n, MAX(cost) AS cost {GROUPED} HAVING {condition}"
     ours = connection.query(sql, replay=False)
     assert ours.columns == ("plan", "region", "n", "cost")

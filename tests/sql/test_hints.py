@@ -246,7 +246,7 @@ def test_no_refusal_has_a_word_of_the_parser(connection: Connection) -> None:
 
 
 def test_unreadable_type_can_be_cast_in_a_view() -> None:
-    """A policy cannot declare what the database has there, so the hint does not ask for that."""
+    """No policy can declare the database's type, so the hint proposes a view."""
     database = duckdb.connect()
     database.execute("CREATE TABLE t (id BIGINT, seen TIMETZ)")
     table = {"unit": "id", "rows_per_unit": 1, "columns": {"seen": {"type": "time"}}}
@@ -273,7 +273,7 @@ def test_refused_statement_can_be_rewritten(connection: Connection, rewrite: Rew
 
 
 def test_every_hint_that_quotes_sql_has_a_rewrite(connection: Connection) -> None:
-    """Those of the whole source, so that none can be added without a statement that shows that it is true."""
+    """Each such hint in the source has a statement that shows that it works."""
     said = {_hint(connection, each.refused, each.parameters, each.dialect) for each in REWRITES}
     untried = {str(hint) for hint in hints() if hint.quotes and not any(map(hint.says, said))}
     assert untried == UNREACHED | CALLS
@@ -293,7 +293,7 @@ def test_refusal_names_no_table_of_the_plan(connection: Connection) -> None:
 
 @pytest.mark.deep
 def test_source_has_every_hint_of_a_refusal(connection: Connection) -> None:
-    """What refused statements say, so that none escapes the search for hints."""
+    """The search for hints in the source finds those of all refused statements."""
     asked = [(each.query, each.parameters) for each in refused()] + [(text, ()) for text in WORDS]
     found = {_hint(connection, text, parameters) for text, parameters in asked} - {""}
     assert [text for text in found if not any(hint.says(text) for hint in hints())] == []
@@ -334,7 +334,7 @@ def _hint(
     ],
 )
 def test_refusal_names_the_user_s_words(connection: Connection, name: str) -> None:
-    """Whatever the parser calls it."""
+    """The refusal uses them instead of the parser's names."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         prepare(connection, f"SELECT {name}(cost) FROM visits")
     assert caught.value.message.lower().startswith(f"{name} ")

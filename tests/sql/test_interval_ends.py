@@ -155,7 +155,7 @@ def test_interval_ends_are_free_and_draw_nothing() -> None:
 
 
 def test_ends_are_the_same_above_a_subquery() -> None:
-    """What is asked for above a derived table, or twice, is what is asked for within it: one release."""
+    """Ends above a derived table, or twice, are those within it: one release."""
     connection = world(*PEOPLE)
     result = connection.query(
         "WITH t AS (SELECT city, AVG(cost) AS c, DP_INTERVAL_LOW(c) AS low FROM people GROUP BY city) "
@@ -179,7 +179,7 @@ def test_ends_may_filter_and_order_released_rows() -> None:
 
 @pytest.mark.parametrize("accountant", BUDGETS)
 def test_without_noise_both_ends_are_the_mean(accountant: str) -> None:
-    """Where a loss is so large that no noise is left, there is nothing between the ends."""
+    """Nothing lies between the ends at a loss that leaves no noise."""
     budget = BUDGETS[accountant] | {"epsilon": 10**30}
     result = world(*PEOPLE, budget=budget).query("SELECT AVG(cost) AS c FROM people", epsilon=10**15)
     (((value,),), ((ends,),)) = result.rows, result.intervals()
@@ -187,7 +187,7 @@ def test_without_noise_both_ends_are_the_mean(accountant: str) -> None:
 
 
 def test_row_without_a_join_partner_has_no_interval() -> None:
-    """Beside a public row that no released row goes with, the ends are NULL."""
+    """The ends are NULL for a public row without a released row."""
     result = world(*PEOPLE).query(
         "SELECT r.city, DP_INTERVAL_LOW(n), DP_INTERVAL_HIGH(n) "
         "FROM (VALUES ('Bonn'), ('Rome')) AS r(city) "
@@ -200,7 +200,7 @@ def test_row_without_a_join_partner_has_no_interval() -> None:
 
 
 def test_star_shows_no_hidden_columns() -> None:
-    """`*` means the columns that the subquery names, though ends are kept beside them."""
+    """`*` means the columns that the subquery names, without their stored ends."""
     result = world(*PEOPLE).query(
         "SELECT *, DP_INTERVAL_LOW(n) AS low FROM (SELECT city, COUNT(*) AS n FROM people GROUP BY city) AS t"
     )
@@ -260,7 +260,7 @@ def test_ends_of_quantiles_follow_linear_functions() -> None:
 
 @pytest.mark.parametrize("bounds", [[0, 1], [0.7, 1], [-3, 0.7]])
 def test_interval_of_a_quantile_covers_values_between_lattice_points(bounds: list[float]) -> None:
-    """Where there is no noise to speak of, the truth is within the ends, in SQL as in the result, and these within bounds."""
+    """The truth is within the ends with hardly any noise, in SQL as in the result."""
     connection = world(
         *(person(who, cost=0.7) for who in range(50)),
         columns={**COLUMNS, "cost": ("DOUBLE", {"type": "double", "bounds": bounds})},

@@ -47,7 +47,7 @@ def joins(relation: Relation) -> list[Join]:
     "name", ["age", "AGE", '"age"', '"Age"', "visits.age", "VISITS.Age", '"Visits"."AGE"', "(visits.age)"]
 )
 def test_case_quotes_and_qualification_name_one_column(connection: Connection, name: str) -> None:
-    """However a column is written, it is the same column, spelt as in the database."""
+    """All spellings name one column, shown as in the database."""
     outer = lowered(connection, f"SELECT COUNT({name}) FROM visits")
     (aggregation,) = outer.release.aggregations
     assert isinstance(aggregation.argument, Column)
@@ -96,7 +96,7 @@ def test_group_by_finds_the_same_key(connection: Connection, key: str) -> None:
 
 @pytest.mark.parametrize("output", ["age + 1 + 1", "(age + 1) * 2", "-(age + 1)", "ABS(age + 1) + COUNT(*)"])
 def test_key_is_found_within_an_output(connection: Connection, output: str) -> None:
-    """What is computed of a key is computed of what was released."""
+    """An expression of a key is computed from the released key."""
     outer = lowered(connection, f"SELECT {output} FROM visits GROUP BY age + 1")
     (shown,) = outer.outputs
     assert not list(iterate_columns(shown.expr))
@@ -233,7 +233,7 @@ def test_inner_joins_start_from_the_private_table(connection: Connection, tables
 
 
 def test_conditions_of_an_inner_join_filter(connection: Connection) -> None:
-    """What is no equality of keys filters the joined rows."""
+    """Conditions other than equalities of keys filter the joined rows."""
     outer = lowered(connection, "SELECT COUNT(*) FROM visits JOIN regions ON region = id AND age > 30")
     assert format_expression(where(outer)) == "(age > 30)"
 
@@ -268,7 +268,7 @@ def test_other_joins_are_refused(connection: Connection, tables: str) -> None:
 
 
 def test_position_is_that_of_the_refused_node(connection: Connection) -> None:
-    """An error points at line and column of what was refused, whatever stands before it."""
+    """An error points at line and column of the refused text."""
     with pytest.raises(QueryRejected) as caught:
         prepare(connection, "SELECT COUNT(*)\nFROM visits -- ä\nWHERE urgent\n  AND agee > 3")
     assert str(caught.value.position) == "line 4, column 7"

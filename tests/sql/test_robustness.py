@@ -58,7 +58,7 @@ def survives(engine: Engine, text: str) -> str | None:
     ],
 )
 def test_syntax_errors_are_in_plain_words(text: str, words: str) -> None:
-    """With the place, and no word of the parser's own."""
+    """They name the position, and no word of the parser's own."""
     with pytest.raises(dpsql.QueryRejected) as refused:
         parse_statement(text)
     assert refused.value.code == "syntax"

@@ -65,7 +65,7 @@ SPELLINGS = [
 def test_name_means_the_table_of_the_engine(
     name: str, engine: duckdb.DuckDBPyConnection, connection: dpsql.Connection
 ) -> None:
-    """What dpsql answers DuckDB answers alike, and what DuckDB reads of declared tables dpsql answers."""
+    """dpsql and DuckDB read the same declared tables by a name."""
     query = f"SELECT COUNT(*) FROM {name}"
     try:
         theirs = engine.execute(query).fetchall()
@@ -112,7 +112,7 @@ def test_each_schema_s_table_has_its_own_account(connection: dpsql.Connection) -
 
 
 def test_view_of_a_private_table_in_another_schema_is_not_public(engine: duckdb.DuckDBPyConnection) -> None:
-    """Tables of one name in two schemas are told apart where views read them."""
+    """Views tell tables of one name in two schemas apart."""
     engine.execute("CREATE VIEW seen AS SELECT * FROM lab.visits")
     tables = {"lab.visits": PRIVATE, "visits": {"public": True}, "seen": {"public": True}}
     with pytest.raises(dpsql.PolicyError) as caught:
@@ -122,7 +122,7 @@ def test_view_of_a_private_table_in_another_schema_is_not_public(engine: duckdb.
 
 @pytest.mark.parametrize("name", ["main.visits", "MAIN.visits", "a.b.c", ".visits", "emr.", 'emr."visits"'])
 def test_table_has_one_name_in_a_policy(name: str) -> None:
-    """The default schema is not said, so that no table has a second budget; other names have one dot at most."""
+    """The default schema is left out, and other names have one dot at most."""
     with pytest.raises(dpsql.PolicyError) as caught:
         load(POLICY | {"tables": {name: PRIVATE}})
     assert caught.value.code == "bad_name"

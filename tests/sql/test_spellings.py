@@ -30,7 +30,7 @@ def _values(random: Random) -> str:
 def test_chain_is_evaluated_from_left_to_right(
     seed: int, connection: Connection, plain: duckdb.DuckDBPyConnection
 ) -> None:
-    """As DuckDB takes it, INTERSECT before the others, whatever stands in parentheses."""
+    """INTERSECT comes before the others, as in DuckDB, with any parentheses."""
     random = Random(seed)
     parts = [_values(random) for _ in range(random.randrange(2, 8))]
     if seed % 3 == 0:
@@ -40,7 +40,7 @@ def test_chain_is_evaluated_from_left_to_right(
 
 
 def test_longest_chain_is_answered(connection: Connection, plain: duckdb.DuckDBPyConnection) -> None:
-    """Of releases, of rows of units, and of constants."""
+    """Chains of releases, of rows of units, and of constants are answered."""
     many = range(MAX_CHAIN + 1)
     alike(connection, plain, " UNION ALL ".join(f"SELECT {i} AS i" for i in many))
     of_units = " UNION ALL ".join("SELECT patient_id, age FROM visits" for _ in many)
@@ -71,7 +71,7 @@ def test_comparisons_with_lists_match_duckdb(
 def test_aggregates_of_few_rows_match_duckdb(
     seed: int, aggregate: str, connection: Connection, plain: duckdb.DuckDBPyConnection
 ) -> None:
-    """Of rows among which are NULLs, duplicates, and none."""
+    """The rows are NULLs, duplicates, or none."""
     random = Random(seed)
     rows = [(random.choice(["TRUE", "FALSE", "NULL"]), random.choice([0, 1, 1, "NULL"])) for _ in range(seed)]
     listed = ", ".join(f"({c}::BOOLEAN, {k}::BIGINT)" for c, k in [*rows, ("NULL", 7)])

@@ -41,7 +41,7 @@ def test_spread_over_a_unit_s_rows_matches_duckdb(connection: Connection, call: 
 
 @pytest.mark.parametrize("sql", OTHERS)
 def test_spread_over_released_and_public_rows_matches_duckdb(connection: Connection, sql: str) -> None:
-    """So is that of released groups, and of public rows."""
+    """The spread of released groups and of public rows is DuckDB's."""
     _assert_alike(connection, sql)
 
 

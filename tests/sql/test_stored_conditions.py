@@ -87,7 +87,7 @@ def conditions(kind: str) -> Iterator[str]:
 @pytest.mark.parametrize("unit", ["id", "row"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_stored_conditions_keep_the_same_rows(kind: str, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where all conditions are of clamped columns."""
+    """The rows are those that remain under conditions of clamped columns."""
     values, declared, _ = KINDS[kind]
     columns: Declared = {"id": ("INTEGER", None), "x": (kind, declared)}
     connection = world(
@@ -109,7 +109,7 @@ OF_FRAMES = ("x < 5", "x >= 0.3", "x = 0", "x IN (0.3, 4)", "n > 3", "n <= 4", "
 def test_files_and_frames_skip_no_counted_rows(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the statistics of a few rows each, or a filter of Arrow's."""
+    """Statistics of row groups and Arrow's filters skip no row that counts."""
     days = [None, dt.date(1999, 1, 1), dt.date(2000, 1, 2), dt.date(2010, 5, 5), dt.date(2030, 1, 1)] * 9
     reals = [None if value is None else float(value) for value in REALS] * 3
     table = pa.table({
@@ -145,7 +145,7 @@ def test_files_and_frames_skip_no_counted_rows(
 def test_clamping_keeps_the_order_of_two_columns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What a comparison of two columns implies of what is stored leaves no row out that counts."""
+    """A comparison of two stored columns leaves out no row that counts."""
     reals = {"type": "double", "bounds": [-2, 5]}
     columns: Declared = {
         "id": ("INTEGER", None),
@@ -205,7 +205,7 @@ JOINED = [
 
 @pytest.mark.parametrize("sql", JOINED)
 def test_rows_of_an_outer_join_stay(sql: str) -> None:
-    """And each side has its own conditions."""
+    """Each side has its own conditions."""
     engine = duckdb.connect()
     engine.execute(
         "CREATE TABLE t AS FROM (VALUES (1, 'a', 2), (1, 'b', 9), (2, 'a', 4), (3, 'c', 7)) AS v (id, k, d);"

@@ -74,7 +74,7 @@ def counted(connection: Connection, sql: str) -> int:
     ],
 )
 def test_units_with_similar_ids_stay_distinct(relation: str, rows: int, ward: Connection) -> None:
-    """Where an id is clamped, what is read is one value for many people; their rows do not meet."""
+    """A clamped id is one value for many people; their rows do not meet."""
     assert counted(ward, f"SELECT COUNT(*) FROM {relation}") == rows
 
 

@@ -55,7 +55,7 @@ def test_unknown_node_is_refused(engine: Engine, fixture: Fixture) -> None:
 
 
 def test_function_that_duckdb_lacks_is_refused(connection: Connection) -> None:
-    """Of the names that the parser knows from any dialect, those alone are answered that DuckDB has."""
+    """Of the names of any dialect that the parser knows, only DuckDB's are answered."""
     with clinic() as plain:
         for name, arguments in thinned(
             list(itertools.product(sorted(DuckDB.Parser.FUNCTIONS), _ARGUMENTS)), 7

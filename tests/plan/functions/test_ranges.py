@@ -146,7 +146,7 @@ def test_values_lie_in_the_interval(engine: duckdb.DuckDBPyConnection, function:
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
 def test_values_lie_in_the_domain(engine: duckdb.DuckDBPyConnection, function: Function) -> None:
-    """Where a domain is derived from the arguments' intervals, every value that is computed is in it."""
+    """Every computed value is in a domain that is derived from the arguments' intervals."""
     for types in signatures(function):
         for call, boxes in inside(function, types):
             known = derive_domain(call, {})

@@ -77,7 +77,7 @@ def test_argument_is_written_once(function: Function) -> None:
 
 
 def test_name_and_key_mean_the_same() -> None:
-    """Where an entry's key is also a name, the entry has that name; and no two entries share a key."""
+    """An entry has the name that equals its key, and no two entries share a key."""
     assert len(FUNCTIONS) == sum(map(len, FAMILIES.values()))
     for key, function in FUNCTIONS.items():
         assert function in get_overloads(key)

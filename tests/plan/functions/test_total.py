@@ -242,7 +242,7 @@ def test_no_plan_makes_a_function_fail(bench: Bench, function: Function) -> None
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
 def test_engine_expands_no_more_than_declared(bench: Bench, function: Function) -> None:
-    """In the engine's plan each argument stands as often as the entry says: nesting it grows no faster."""
+    """Each argument stands in the engine's plan as often as declared: nesting grows no faster."""
     for types in signatures(function):
         for call in calls(function, types, most=1):
             counts = Counter(re.findall(r"\bt\d+_c\b", bench.plan(call)))
