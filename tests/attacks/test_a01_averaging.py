@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from attacks.naive import Naive, told_apart
+from attacks.naive import Naive, distinguishes_worlds
 from speeds import examples
 from worlds import Row, connected, engine_of, observed, person, spent, words_drawn, world
 
@@ -52,7 +52,7 @@ def test_averaging_reveals_a_person_where_draws_are_free(rows: list[Row]) -> Non
     def mean(naive: Naive) -> int:
         return round(math.fsum(naive.number(COUNT) for _ in range(TIMES)) / TIMES)
 
-    assert told_apart(mean, world(*rows), world(*rows, person(99)))
+    assert distinguishes_worlds(mean, world(*rows), world(*rows, person(99)))
 
 
 def test_differencing_reveals_a_person_where_noise_repeats(rows: list[Row]) -> None:
@@ -62,7 +62,7 @@ def test_differencing_reveals_a_person_where_noise_repeats(rows: list[Row]) -> N
         naive.fresh = False
         return round(naive.number(COUNT) - naive.number(WITHOUT))
 
-    assert told_apart(difference, world(*rows), world(*rows, person(99)))
+    assert distinguishes_worlds(difference, world(*rows), world(*rows, person(99)))
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=IDS)

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from attacks.naive import Naive, told_apart
+from attacks.naive import Naive, distinguishes_worlds
 from properties.worlds import Statistics
 from worlds import Row, person, prepared, statistics, world
 
@@ -87,4 +87,4 @@ def finer_than_a_sum_with_one(naive: Naive) -> bool:
 
 def test_low_bits_of_float_noise_reveal_a_person(rows: list[Row]) -> None:
     """The attack works on float noise: some answers can come from one of two neighbours alone."""
-    assert told_apart(finer_than_a_sum_with_one, world(*rows), world(*rows, person(99)))
+    assert distinguishes_worlds(finer_than_a_sum_with_one, world(*rows), world(*rows, person(99)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from attacks.naive import Naive, told_apart
+from attacks.naive import Naive, distinguishes_worlds
 from worlds import Declared, Refused, Row, cells, engine_of, prepared, spent, world
 
 from dpsql.api.connection import Connection
@@ -257,7 +257,7 @@ def test_error_of_a_careless_engine_is_an_answer() -> None:
             return f"{error}, charged {naive.spent}"
         return ""
 
-    assert told_apart(failure, ours, theirs)
+    assert distinguishes_worlds(failure, ours, theirs)
     assert "secret" in failure(Naive(theirs))
     assert "charged 0.0" in failure(Naive(theirs))
 

@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pyarrow
 import pytest
-from attacks.naive import Naive, told_apart
+from attacks.naive import Naive, distinguishes_worlds
 from worlds import Refused, Row, connected, engine_of, person, spent, world
 
 import dpsql
@@ -278,7 +278,9 @@ def test_unlocked_engine_reads_files_and_variables(place: dict[str, str]) -> Non
 )
 def test_catalogue_of_a_careless_engine_counts_exactly(sql: str, rows: list[Row]) -> None:
     """The attack works where only names in FROM are checked: an engine's function counts without noise."""
-    assert told_apart(lambda naive: (naive.query(sql), naive.spent), world(*rows), world(*rows, person(99)))
+    assert distinguishes_worlds(
+        lambda naive: (naive.query(sql), naive.spent), world(*rows), world(*rows, person(99))
+    )
     assert Naive(world(*rows)).query(sql) == [(len(rows),)]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attacks.naive import Naive, SpentError, told_apart
+from attacks.naive import Naive, SpentError, distinguishes_worlds
 from worlds import Row, connected, engine_of, observed, person, prepared, spent, words_drawn, world
 
 from dpsql.api.connection import Connection
@@ -153,8 +153,8 @@ def test_ledger_file_is_equal(tmp_path: Path, rows: list[Row], monkeypatch: pyte
         layouts = [body for body in bodies if "cells" not in json.loads(body)]
         assert all(release.pop(name) for release in kept for name in ("digest", "body_digest", "previous"))
         shapes = [[len(part) for part in written.components[0]] for written in noisy]
-        told = [(written.noise, written.event, written.source) for written in noisy]
-        tables["releases"] = [*kept, *layouts, *shapes, *told]
+        described = [(written.noise, written.event, written.source) for written in noisy]
+        tables["releases"] = [*kept, *layouts, *shapes, *described]
     assert stored[0] == stored[1]
     assert len(stored[0]["entries"]) == 2
 
@@ -192,5 +192,5 @@ def test_data_dependent_price_or_refusal_is_an_answer(rows: list[Row]) -> None:
             return True
         return False
 
-    assert told_apart(left, ours, theirs)
-    assert told_apart(refused, ours, theirs)
+    assert distinguishes_worlds(left, ours, theirs)
+    assert distinguishes_worlds(refused, ours, theirs)

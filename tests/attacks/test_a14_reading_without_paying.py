@@ -29,8 +29,10 @@ def test_uncharged_query_reads_nothing(sql: str, monkeypatch: pytest.MonkeyPatch
 def test_charged_query_reads_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test can fail: a count does run on the engine."""
     connection = world(person(1))
-    asked: list[str] = []
+    statements: list[str] = []
     run = connection.engine.backend.run_statement
-    monkeypatch.setattr(connection.engine.backend, "run_statement", lambda sql: asked.append(sql) or run(sql))
+    monkeypatch.setattr(
+        connection.engine.backend, "run_statement", lambda sql: statements.append(sql) or run(sql)
+    )
     connection.query("SELECT city, COUNT(*) FROM people GROUP BY city")
-    assert len(asked) == 1
+    assert len(statements) == 1

@@ -102,11 +102,11 @@ def process(path: Path, asking: Asking, tell: int, steps: Listener | None) -> No
     """A process that asks, and tells when it begins to read private rows and when it has an answer."""
     run = DuckDBBackend.run_statement
 
-    def told_run(backend: DuckDBBackend, sql: str) -> Any:
+    def run_and_report(backend: DuckDBBackend, sql: str) -> Any:
         os.write(tell, READ)
         return run(backend, sql)
 
-    DuckDBBackend.run_statement = told_run  # type: ignore[method-assign]
+    DuckDBBackend.run_statement = run_and_report  # type: ignore[method-assign]
     connection = world(path)
     os.write(tell, b"asked;")
     with nullcontext() if steps is None else listening(steps):
@@ -149,11 +149,11 @@ def chosen(names: list[str], evenly: int) -> list[tuple[str, int]]:
 
 def left_by(path: Path, dying: Callable[[int], None], patience: float | None = None) -> dict[str, Any]:
     """What a process told and what it added to the ledger, which is checked entry by entry."""
-    killed, told = heard_from(dying, patience)
+    killed, reported = heard_from(dying, patience)
     with closing(open_ledger(path, BUDGETS)) as ledger:
         entries, state = ledger.list_entries(), ledger.get_state("people")
     assert state.spent.loss == sum(entry.spend.loss for entry in entries)
-    return {"killed": killed, "read": READ in told, "seen": SEEN in told, "entries": len(entries)}
+    return {"killed": killed, "read": READ in reported, "seen": SEEN in reported, "entries": len(entries)}
 
 
 def killed_at(step: tuple[str, int], path: Path, asking: Asking) -> dict[str, Any]:

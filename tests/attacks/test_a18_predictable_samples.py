@@ -56,12 +56,12 @@ def test_secret_is_never_disclosed(
     ):
         found = town.query(SQL, epsilon=1)
         prepared = plan_and_match(town.engine, Query(SQL))
-        told = [repr(part) for part in (found, found.receipt, town.explain(SQL, epsilon=1), prepared)]
+        texts = [repr(part) for part in (found, found.receipt, town.explain(SQL, epsilon=1), prepared)]
         shown = str(town.explain(SQL, epsilon=2))
     (key,) = secrets
-    told += [caplog.text, *(path.read_bytes().decode("latin-1") for path in tmp_path.iterdir())]
-    assert any("TABLESAMPLE" in text for text in told)
-    assert not any(key in text for text in told)
+    texts += [caplog.text, *(path.read_bytes().decode("latin-1") for path in tmp_path.iterdir())]
+    assert any("TABLESAMPLE" in text for text in texts)
+    assert not any(key in text for text in texts)
     assert PLACEHOLDER in shown
 
 
@@ -88,8 +88,8 @@ def test_sample_draws_the_same_number_of_words_on_neighbours() -> None:
 def test_known_secret_or_row_sampling_enables_the_attack() -> None:
     """A known member of the sample loses 2.9, not 1; a person with two chances loses 1.4."""
     town = world(*(person(who) for who in range(30)))
-    asked = Query("SELECT COUNT(DISTINCT id) FROM people TABLESAMPLE UNITS (10%)", epsilon=Fraction(1))
-    plan = plan_and_match(town.engine, asked).single_release.plan
+    user_query = Query("SELECT COUNT(DISTINCT id) FROM people TABLESAMPLE UNITS (10%)", epsilon=Fraction(1))
+    plan = plan_and_match(town.engine, user_query).single_release.plan
     (measured,) = plan.vectors
     known = math.exp(measured.sensitivity.l1 / measured.mechanism.scale)  # type: ignore[attr-defined]
     by_unit, by_row = 0.1, 1 - 0.9**2

@@ -7,7 +7,7 @@ import re
 from unittest import mock
 
 import pytest
-from attacks.naive import Naive, told_apart
+from attacks.naive import Naive, distinguishes_worlds
 from worlds import Refused, Row, engine_of, person, spent, world
 
 from dpsql.engine.replay.replays import plan_and_match
@@ -45,7 +45,7 @@ def test_state_of_a_careless_engine_reveals_a_row(rows: list[Row]) -> None:
         return naive.query("SELECT nextval('calls')")
 
     ours, theirs = (world(*rows, *more, setup=["CREATE SEQUENCE calls"]) for more in ([], [person(99)]))
-    assert told_apart(counted, ours, theirs)
+    assert distinguishes_worlds(counted, ours, theirs)
 
 
 def test_coin_tosses_of_a_careless_engine_are_free_samples(rows: list[Row]) -> None:
@@ -74,13 +74,13 @@ def test_clock_is_read_once_outside_the_engine(call: str, rows: list[Row]) -> No
     """The time of a statement is a constant of its plan: another time is another query, which is charged."""
     sql = f"SELECT COUNT(*) FROM people WHERE {call} > seen"
     connection = world(*rows)
-    asked = [Query(sql, time=dt.datetime(2026, 1, day, 12)) for day in (1, 1, 2)]
-    plans = [plan_and_match(connection.engine, each) for each in asked]
+    queries = [Query(sql, time=dt.datetime(2026, 1, day, 12)) for day in (1, 1, 2)]
+    plans = [plan_and_match(connection.engine, each) for each in queries]
     for plan in plans:
         assert not re.search("now|current|today|local", plan.statement.sql, re.IGNORECASE)
         assert plan.constants == {call.lower().removesuffix("()"): mock.ANY}
     assert plans[0].plan_digest == plans[1].plan_digest != plans[2].plan_digest
-    for each in asked:
+    for each in queries:
         answer_query(connection.engine, plan_and_match(connection.engine, each))
     assert spent(connection) == 2
 
@@ -90,9 +90,9 @@ def test_receipts_name_the_time_of_the_statement(rows: list[Row]) -> None:
     connection = world(*rows)
     query = "SELECT COUNT(*) FROM people WHERE day < current_date"
     before = dt.datetime.now(dt.UTC).date()
-    told = connection.query(query, epsilon=1).receipt.to_dict()["constants"]
+    stated = connection.query(query, epsilon=1).receipt.to_dict()["constants"]
     days = {before, dt.datetime.now(dt.UTC).date()}  # two at midnight
-    assert told in [{"current_date": day.isoformat()} for day in days]
+    assert stated in [{"current_date": day.isoformat()} for day in days]
     assert "constants" not in connection.query("SELECT COUNT(*) FROM people", epsilon=1).receipt.to_dict()
 
 

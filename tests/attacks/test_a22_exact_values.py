@@ -54,8 +54,8 @@ def exact_of(connection: Connection, sql: str) -> Exact:
 def shows(text: str) -> bool:
     """Whether a text holds one of the values that are nobody's business."""
     numbers = "|".join((str(ROWS), f"{ROWS:,}", str(TOTAL), f"{TOTAL:,}"))
-    told = _HEXADECIMAL.sub(" ", text)
-    return SECRET in text or re.search(rf"(?<![\d.,])({numbers})(?![\d,]|\.\d)", told) is not None
+    readable = _HEXADECIMAL.sub(" ", text)
+    return SECRET in text or re.search(rf"(?<![\d.,])({numbers})(?![\d,]|\.\d)", readable) is not None
 
 
 WRITERS: dict[str, Callable[[Exact], str]] = {

@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from attacks.naive import Naive, told_apart
+from attacks.naive import Naive, distinguishes_worlds
 from properties.worlds import cells_of
 from worlds import Refused, Row, assert_within, observed, person, prepared, spent, world
 
@@ -75,7 +75,7 @@ def test_exact_value_in_a_filter_moves_everybody() -> None:
     """The attack works where a subquery's value is exact: one person lifts the average above all the others."""
     crowd = equal_but_one()
     ours, theirs = world(*crowd), world(*crowd, person(99_999, cost=10.5))
-    assert told_apart(lambda naive: naive.number(BELOW_AVERAGE) > 250, ours, theirs)
+    assert distinguishes_worlds(lambda naive: naive.number(BELOW_AVERAGE) > 250, ours, theirs)
     assert Naive(theirs).number(BELOW_AVERAGE) - Naive(ours).number(BELOW_AVERAGE) > 450
 
 

@@ -138,7 +138,7 @@ def in_a_thread(work: Callable[[], object]) -> None:
     assert not thread.is_alive()
 
 
-def asked(ledger: SqlLedger) -> Counter[str]:
+def count_queries(ledger: SqlLedger) -> Counter[str]:
     """How often each query is there, in a ledger that is whole."""
     entries = ledger.list_entries()
     assert [entry.id for entry in entries] == list(range(1, len(entries) + 1))
@@ -148,7 +148,7 @@ def asked(ledger: SqlLedger) -> Counter[str]:
 
 def require_once_or_never(ledger: SqlLedger, heard: set[str], others: set[str]) -> None:
     """Each charge that was heard of is there once, and each of `others` at most once."""
-    found = asked(ledger)
+    found = count_queries(ledger)
     assert set(found) >= heard
     assert set(found) <= heard | others
     assert set(found.values()) == {1}

@@ -196,9 +196,9 @@ def test_unreadable_line_is_named(tmp_path: Path, name: str, text: str | bytes, 
         DuckDBBackend({"t": path}, types={"t": {"a": "varchar"}})
     assert f"cannot read {path} as " in str(caught.value)
     assert place in str(caught.value)
-    told = str(caught.value).replace(str(path), "")  # which has a number of its own
-    assert "secret" not in told
-    assert "77" not in told
+    message = str(caught.value).replace(str(path), "")  # which has a number of its own
+    assert "secret" not in message
+    assert "77" not in message
 
 
 def test_unreadable_file_of_several_is_named(tmp_path: Path) -> None:

@@ -417,7 +417,7 @@ def test_command_line_takes_files(tmp_path: Path) -> None:
         ["check", str(path), str(tmp_path)],
     ):
         assert runner.invoke(app, arguments).exit_code == 0
-    asked = [
+    commands = [
         "query",
         str(tmp_path / "orders.csv"),
         "SELECT COUNT(*) AS n FROM orders",
@@ -426,13 +426,13 @@ def test_command_line_takes_files(tmp_path: Path) -> None:
         "-f",
         "csv",
     ]
-    assert "\n400," in runner.invoke(app, asked).stdout.replace("\r", "")
+    assert "\n400," in runner.invoke(app, commands).stdout.replace("\r", "")
     policy = _policy()
     policy["tables"]["orders"]["source"] = "orders.csv"
     path.write_text(json.dumps(policy))
     assert runner.invoke(app, ["check", str(path)]).exit_code == 0
-    asked[1] = str(path)
-    assert "\n400," in runner.invoke(app, [*asked, "--ledger", ":memory:"]).stdout.replace("\r", "")
+    commands[1] = str(path)
+    assert "\n400," in runner.invoke(app, [*commands, "--ledger", ":memory:"]).stdout.replace("\r", "")
 
 
 @pytest.mark.parametrize("kind", [pyarrow.float32(), pyarrow.float64()], ids=str)

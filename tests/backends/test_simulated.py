@@ -138,8 +138,8 @@ def test_ids_lead_to_units(tmp_path: Path) -> None:
             "SELECT MAX(n) FROM (SELECT COUNT(DISTINCT customer_key) n FROM store_sales GROUP BY order_key)"
         ).fetchall() == [(1,)]
         with dpsql.connect(made, policy=rules, ledger=":memory:", epsilon=0.001) as connection:
-            asked = [each for each in STATEMENTS[::12] if key(each) not in OPEN]
-            assert sum(_answered(connection, each.sql) for each in asked) >= len(asked) - 1
+            statements = [each for each in STATEMENTS[::12] if key(each) not in OPEN]
+            assert sum(_answered(connection, each.sql) for each in statements) >= len(statements) - 1
 
 
 def test_only_public_tables_are_copied(tmp_path: Path) -> None:

@@ -43,6 +43,6 @@ def test_textbook_calibration_overstates_its_loss(epsilon: float) -> None:
 
 def test_bisection_finds_the_largest_fitting_loss() -> None:
     """The loss at its result is the total, and not more."""
-    found = bisect(lambda asked: asked**2, 2, 0, 10)
+    found = bisect(lambda loss: loss**2, 2, 0, 10)
     assert found**2 <= 2
     assert found == pytest.approx(math.sqrt(2))

@@ -80,10 +80,10 @@ def rows(chance: random.Random, unit: int) -> list[Row]:
     ]
 
 
-def hold(owner: psycopg.Connection[Any], held: Sequence[Row]) -> None:
+def hold(owner: psycopg.Connection[Any], stored: Sequence[Row]) -> None:
     owner.execute("TRUNCATE t")
     with owner.cursor() as cursor:
-        cursor.executemany("INSERT INTO t VALUES (%s, %s, %s, %s, %s)", held)
+        cursor.executemany("INSERT INTO t VALUES (%s, %s, %s, %s, %s)", stored)
 
 
 Statistics = dict[tuple[Any, ...], dict[Any, int]]
@@ -180,7 +180,7 @@ def extreme_rows(most: int, least: int = -(2**63)) -> list[Row]:
     """Rows at the ends of the bounds `most` and `-most` and beyond, of units within their bound of rows and beyond."""
     chance = random.Random(most)
     ends = [least, -most, -1, 0, most // 3, most, -least - 1, None]
-    held: list[Row] = [
+    stored: list[Row] = [
         (
             unit,
             chance.choice([0, 1, 2, None]),
@@ -192,7 +192,7 @@ def extreme_rows(most: int, least: int = -(2**63)) -> list[Row]:
         for _ in range(chance.choice([1, 5, 40, 70]))
     ]
     # One has the greatest contribution to a single group, and one the least.
-    return [*held, *((unit, 1, "", 5.0, end) for unit, end in ((20, most), (21, -most)) for _ in range(40))]
+    return [*stored, *((unit, 1, "", 5.0, end) for unit, end in ((20, most), (21, -most)) for _ in range(40))]
 
 
 def require_the_same_of_wide_numbers(

@@ -58,7 +58,7 @@ def test_functions_with_other_last_digits_are_listed() -> None:
     assert POSTGRES.functions.approximate_functions >= _NEAR
 
 
-def held(kind: Type) -> list[tuple[int, str | None]]:
+def list_values(kind: Type) -> list[tuple[int, str | None]]:
     """The values that an expression of PostgreSQL may have, with their places among the nasty ones."""
     found = list(enumerate(NASTY[kind]))
     if kind.temporal:
@@ -76,7 +76,7 @@ def rows(server: Server) -> Iterator[psycopg.Connection[Any]]:
     with database(server, "functions") as (_, owner):
         for kind in NASTY:
             owner.execute(f"CREATE TABLE {kind.name} (id INTEGER, c {TYPES[kind]})".encode())
-            for place, text in held(kind):
+            for place, text in list_values(kind):
                 owner.execute(
                     f"INSERT INTO {kind.name} VALUES (%s, CAST(%s AS {TYPES[kind]}))".encode(), [place, text]
                 )
@@ -103,7 +103,7 @@ def in_postgres(call: Call) -> str | None:
 
 def tried(call: Call) -> list[tuple[int, ...]]:
     """Places of the values of its columns."""
-    places = [[place for place, _ in held(read.type)] for read in read_by(call)]
+    places = [[place for place, _ in list_values(read.type)] for read in read_by(call)]
     found = list(itertools.product(*places))
     random.Random(str(call)).shuffle(found)
     return found[:_MOST]

@@ -96,7 +96,7 @@ def test_other_commands_take_the_url(url: str, run: Run, tmp_path: Path) -> None
     }
     Path("release.yaml").write_text(yaml.safe_dump(release), encoding="utf-8")
     under = ("--policy", rules)
-    asked = {
+    commands = {
         "check": ("check", rules, url),
         "costs": ("check", rules, url, "count.sql", "-e", 1),
         "explain": ("explain", url, COUNT, "-e", 1, *under),
@@ -105,9 +105,9 @@ def test_other_commands_take_the_url(url: str, run: Run, tmp_path: Path) -> None
         "publish": ("publish", "release.yaml", "-o", "published"),
         "suggest": ("suggest", "patients", url, "-e", 50, *under),
     }
-    said = {name: run(*arguments) for name, arguments in asked.items()}
+    said = {name: run(*arguments) for name, arguments in commands.items()}
     assert {name: (ran.code, url in ran.out) for name, ran in said.items()} == dict.fromkeys(
-        asked, (0, False)
+        commands, (0, False)
     )
     assert [line.split(",")[0] for line in said["query"].out.split()] == ["plan", "A", "B"]
     assert Path("answers/count.csv").read_text(encoding="utf-8") == Path("published/n.csv").read_text(

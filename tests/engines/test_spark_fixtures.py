@@ -120,8 +120,8 @@ def test_stages_have_the_same_histograms(pair: Pair, query: str) -> None:
     """Selected or many clamps and secret groups are read from contributions that executors hold."""
     found = []
     for side in (pair.duckdb, pair.other):
-        asked = Query(query, epsilon=Fraction(1), delta=Fraction(1, 10**6))
-        (part,) = plan_and_match(side.engine, asked).releases
+        user_query = Query(query, epsilon=Fraction(1), delta=Fraction(1, 10**6))
+        (part,) = plan_and_match(side.engine, user_query).releases
         stages = part.statement.stages
         assert stages is not None, "nothing is learnt of this query"
         chosen = tuple(

@@ -71,7 +71,7 @@ def test_functions_with_other_last_digits_are_listed() -> None:
     assert SPARK.functions.approximate_functions >= _NEAR
 
 
-def held(kind: Type) -> list[tuple[int, str | None]]:
+def list_values(kind: Type) -> list[tuple[int, str | None]]:
     """The values that an expression of Spark may have, with their places among the nasty ones."""
     found = list(enumerate(NASTY[kind]))
     if kind.temporal:
@@ -92,7 +92,7 @@ def rows(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder: Path = tmp_path_factory.mktemp("functions")
     session.sql("CREATE SCHEMA IF NOT EXISTS functions")
     for kind, name in TYPES.items():
-        places = ", ".join(str(place) for place, _ in held(kind))
+        places = ", ".join(str(place) for place, _ in list_values(kind))
         query = f"(SELECT id, c FROM {kind.name} WHERE id IN ({places}))"
         columns = [("id", "INT"), ("c", name)]
         sparks.hold(
@@ -119,7 +119,7 @@ def in_spark(call: Call) -> str | None:
 
 def tried(types: Sequence[Type]) -> list[tuple[int, ...]]:
     """Places of the values of columns of these types."""
-    found = list(itertools.product(*([place for place, _ in held(kind)] for kind in types)))
+    found = list(itertools.product(*([place for place, _ in list_values(kind)] for kind in types)))
     random.Random(str(types)).shuffle(found)
     return found[:_MOST]
 

@@ -103,7 +103,7 @@ def test_nested_moments_in_milliseconds_are_refused(spark: Any, tmp_path: Path) 
     spark.catalog.setCurrentDatabase("milliseconds")
     tags, field = {"type": "text", "values": ["a", "b"], "max_elements": 2}, {"type": "int", "bounds": [0, 9]}
 
-    def asked(table: str, columns: dict[str, Any], sql: str) -> object:
+    def run_query(table: str, columns: dict[str, Any], sql: str) -> object:
         tables = {table: {"unit": "id", "rows_per_unit": 1, "columns": columns}}
         rules = {"version": 1, "privacy_unit": "person", "budget": {"epsilon": 10**9}, "tables": tables}
         with dpsql.connect(spark, policy=rules, ledger=":memory:") as connection:
@@ -111,7 +111,7 @@ def test_nested_moments_in_milliseconds_are_refused(spark: Any, tmp_path: Path) 
 
     for table, columns in (("t", {"tags": tags}), ("t", {"s.a": field}), ("v", {"s.a": field})):
         with pytest.raises(dpsql.PolicyError):
-            asked(table, columns, f"SELECT COUNT(*) FROM {table}")
-    assert asked("t", {"p.a": field}, "SELECT SUM(p.a) FROM t") == ((3,),)
+            run_query(table, columns, f"SELECT COUNT(*) FROM {table}")
+    assert run_query("t", {"p.a": field}, "SELECT SUM(p.a) FROM t") == ((3,),)
     sql = "SELECT SUM(p.a), COUNT(DISTINCT x) FROM v LEFT JOIN UNNEST(tags) AS u(x) ON TRUE"
-    assert asked("v", {"p.a": field, "tags": tags}, sql) == ((4, 2),)
+    assert run_query("v", {"p.a": field, "tags": tags}, sql) == ((4, 2),)

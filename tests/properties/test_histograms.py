@@ -209,8 +209,8 @@ def test_shown_counts_are_not_negative(exact: World) -> None:
     """The values are as they were released; what is shown, and what data formats hold, is one map of them."""
     exact.hold(())
     sql = "SELECT HISTOGRAM(x, [1, 2]) AS h FROM t"
-    asked = Query(sql, epsilon=Fraction(1, 10**4), replay=False)
-    answers = [answer_query(exact.engine, plan_and_match(exact.engine, asked)) for _ in range(8)]
+    user_query = Query(sql, epsilon=Fraction(1, 10**4), replay=False)
+    answers = [answer_query(exact.engine, plan_and_match(exact.engine, user_query)) for _ in range(8)]
     assert any(count < 0 for answer in answers for count in answer.rows[0][0].values())
     for answer in answers:
         ((counts,),), ((shown,),) = answer.rows, answer.displayed

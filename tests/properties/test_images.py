@@ -296,8 +296,8 @@ def test_public_subqueries_are_read_in_their_own_database(condition: str) -> Non
         database = duckdb.connect()
         database.execute(f"CREATE TABLE t AS SELECT 1 AS n; CREATE TABLE ks AS SELECT {most} AS w")
         with dpsql.connect(database, policy=rules, ledger=":memory:", epsilon=1) as con:
-            asked = con.explain(f"SELECT n, COUNT(*) FROM t WHERE {condition} GROUP BY n")
-        (release,) = asked.prepared.releases
+            explanation = con.explain(f"SELECT n, COUNT(*) FROM t WHERE {condition} GROUP BY n")
+        (release,) = explanation.prepared.releases
         assert release.plan.analysis.domains == ((most if "= (" in condition else 3 - most,),)
 
 

@@ -237,7 +237,7 @@ def pairs(text: str) -> list[tuple[str, str, str]]:
     return [(*queries.split(" <=> "), values or "[]") for queries, _, values in lines]  # type: ignore[misc]
 
 
-def asked(connection: Connection, sql: str, values: str = "[]") -> QueryRun:
+def run_query(connection: Connection, sql: str, values: str = "[]") -> QueryRun:
     """The plan of a query, with as many of the values as it has `?`."""
     return prepare(connection, sql, eval(values)[: sql.count("?")])
 
@@ -246,7 +246,7 @@ def asked(connection: Connection, sql: str, values: str = "[]") -> QueryRun:
 def test_digest_depends_on_the_plan_only(visits: Connection, one: str, other: str) -> None:
     """Plans with constants that are equal in Python have digests of their own, in either order."""
     first, second, again = (
-        compute_digest(asked(visits, "SELECT COUNT(*) / ? AS n FROM visits", values).outer)
+        compute_digest(run_query(visits, "SELECT COUNT(*) / ? AS n FROM visits", values).outer)
         for values in (one, other, one)
     )
     assert first == again != second
@@ -255,7 +255,7 @@ def test_digest_depends_on_the_plan_only(visits: Connection, one: str, other: st
 @pytest.mark.parametrize(("one", "other", "values"), pairs(SPELLINGS))
 def test_spellings_have_one_plan(visits: Connection, one: str, other: str, values: str) -> None:
     """Two spellings of a query are one plan with one digest and one statement; their texts are not."""
-    plans = [asked(visits, sql, values) for sql in (one, other)]
+    plans = [run_query(visits, sql, values) for sql in (one, other)]
     assert_alike([compute_digest(plan.outer) for plan in plans])
     assert_alike([(plan.plan, plan.statement, plan.outer_sql) for plan in plans])
     with pytest.raises(AssertionError):
@@ -265,7 +265,7 @@ def test_spellings_have_one_plan(visits: Connection, one: str, other: str, value
 @pytest.mark.parametrize(("one", "other", "_"), pairs(REWRITES))
 def test_rewrites_have_the_same_exact_rows(visits: Connection, one: str, other: str, _: str) -> None:
     """Two queries that mean the same have the same exact rows, to the bit."""
-    found = [exactly(visits, asked(visits, sql)) for sql in (one, other)]
+    found = [exactly(visits, run_query(visits, sql)) for sql in (one, other)]
     assert any(any(row) for row in found[0])
     assert_alike(found)
 

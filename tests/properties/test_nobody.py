@@ -120,14 +120,14 @@ def test_quantiles_do_not_cross(con: Connection) -> None:
 
 def test_uncounted_quantile_prints_a_notice(con: Connection) -> None:
     """A quantile alone over rows that a condition or a group may leave none of has a notice; with a count of its values it has none."""
-    told = "over no values it is a random value"
+    notice = "over no values it is a random value"
     for sql in (
         "SELECT MEDIAN(lvl) FROM t WHERE lvl = 77",
         "SELECT k, MAX(lvl) AS m FROM t GROUP BY k",
         "SELECT MAX(lvl) FILTER (WHERE k = 'c') FROM t",
     ):
-        assert any(told in each for each in con.query(sql).notices)
+        assert any(notice in each for each in con.query(sql).notices)
         beside = "COUNT(lvl) FILTER (WHERE k = 'c')" if "FILTER" in sql else "COUNT(lvl)"
         counted = sql.replace(" FROM", f", {beside} FROM")
-        assert not any(told in each for each in con.query(counted).notices)
-    assert not any(told in each for each in con.query("SELECT MEDIAN(lvl) FROM t").notices)
+        assert not any(notice in each for each in con.query(counted).notices)
+    assert not any(notice in each for each in con.query("SELECT MEDIAN(lvl) FROM t").notices)

@@ -187,8 +187,10 @@ def test_sum_is_null_where_its_own_count_is_not_positive(sql: str, con: Connecti
 
 def test_sum_is_null_where_the_shown_count_is_not_positive(con: Connection) -> None:
     """This holds for any draw, also for noisy counts of fractions of a row, which COUNT rounds."""
-    asked = con.explain("SELECT plan, SUM(cost) AS s, COUNT(*) AS n FROM visits GROUP BY plan", epsilon=1)
-    learning = asked.prepared.plan
+    explanation = con.explain(
+        "SELECT plan, SUM(cost) AS s, COUNT(*) AS n FROM visits GROUP BY plan", epsilon=1
+    )
+    learning = explanation.prepared.plan
     plan = learning.with_clamps(
         tuple(replace(clamp, chosen=(clamp.default_index,) * len(clamp.sides)) for clamp in learning.clamps)
     )

@@ -304,8 +304,8 @@ def test_no_unit_moves_an_answer_by_type_beyond_its_sensitivity(kind: str, decla
         except dpsql.PolicyError:
             assert unit == "v"
             continue
-        asked = QUERIES[1:3] if unit == "v" else (*QUERIES[:4], QUERIES[8])
-        plans = [prepared(before, sql) for sql in asked]
+        queries = QUERIES[1:3] if unit == "v" else (*QUERIES[:4], QUERIES[8])
+        plans = [prepared(before, sql) for sql in queries]
         old = [cells(before, plan) for plan in plans]
         for who in (0, len(values) - 1):
             after = database(kind, values)

@@ -66,8 +66,8 @@ def test_unit_moves_marginals_as_derived(
     """The l1 bound holds over all neighbours of tiny tables, for each marginal, and is attained."""
     case = Case(sql, ("k", "x") if "x" in sql else ("k",), rules)
     world = World(policy(**rules))
-    asked = Query(sql, epsilon=Fraction(1), replay=False)
-    prepared = prepare_synthetic_table(world.engine, asked, "marginals(1)", method, None).prepared
+    user_query = Query(sql, epsilon=Fraction(1), replay=False)
+    prepared = prepare_synthetic_table(world.engine, user_query, "marginals(1)", method, None).prepared
     part = prepared.single_release
     synthesis = part.plan.synthesis
     assert synthesis is not None
@@ -87,8 +87,8 @@ def test_unit_moves_marginals_as_derived(
     if method == "mst":
         return
     for other in (
-        prepare_stream(world.engine, asked, "marginals(1)", 2, 9),
-        prepare_local_table(world.engine, asked),
+        prepare_stream(world.engine, user_query, "marginals(1)", 2, 9),
+        prepare_local_table(world.engine, user_query),
     ):
         own = other.prepared.single_release
         assert own.plan.synthesis is not None

@@ -32,7 +32,7 @@ def rows(title: str) -> dict[str, str]:
 
 
 @cache
-def held_in(path: str) -> dict[str, str]:
+def find_tests(path: str) -> dict[str, str]:
     """The tests of a file with their docstrings."""
     assert (ROOT / path).is_file(), f"{path}, which PRIVACY.md names, does not exist"
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
@@ -56,8 +56,8 @@ ATTACKS = sorted({*range(1, 41), *(number for number, _ in attack_files())})
 def test_privacy_names_existing_tests(found: tuple[str, str]) -> None:
     """Each file that PRIVACY.md names holds a test; each function that it names is one."""
     path, function = found
-    assert held_in(path)
-    assert not function or function in held_in(path), f"{path} has no test {function}"
+    assert find_tests(path)
+    assert not function or function in find_tests(path), f"{path} has no test {function}"
 
 
 @pytest.mark.parametrize("module", sorted(set(PROGRAM.findall(PRIVACY))))
@@ -98,7 +98,7 @@ ATTACKS = sorted({number for number, _ in attack_files()})
 def test_each_attack_works_on_a_careless_variant(number: int) -> None:
     """Some test of each attack runs it against a careless variant, where it works."""
     docstrings = [
-        text for found, path in attack_files() if found == number for text in held_in(path).values()
+        text for found, path in attack_files() if found == number for text in find_tests(path).values()
     ]
     assert any("attack works" in text for text in docstrings)
 

@@ -40,14 +40,14 @@ def test_named_code_exists(name: str) -> None:
 
 def test_each_row_names_an_existing_test() -> None:
     """Definitions, mechanisms, theorems and errors have a test each, except for those listed as absent."""
-    held = [
+    rows = [
         row
         for row in ROWS
         if "examples/" not in row[-1] and row[0] not in ("definition", "mechanism", "theorem", "printed")
     ]
-    held = [row for row in held if row[0] != "example"]
-    assert len(held) > 50
-    for row in held:
+    rows = [row for row in rows if row[0] != "example"]
+    assert len(rows) > 50
+    for row in rows:
         named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", row[-1])
         assert named or row[2] == "not in dpsql yet", row[0]
         for path, function in named:

@@ -156,8 +156,8 @@ def test_joined_table_may_give_the_unit_without_row_ids() -> None:
     database = duckdb.connect()
     database.execute("CREATE TABLE sales (customer BIGINT, id BIGINT); CREATE TABLE lines (sale BIGINT)")
     with dpsql.connect(database, policy=policy, ledger=":memory:") as opened:
-        asked = Query("SELECT COUNT(*) FROM sales JOIN lines ON id = sale", epsilon=Fraction(1))
-        plan = plan_and_match(opened.engine, asked).single_release.plan
+        user_query = Query("SELECT COUNT(*) FROM sales JOIN lines ON id = sale", epsilon=Fraction(1))
+        plan = plan_and_match(opened.engine, user_query).single_release.plan
         emit_release(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, make_spark_dialect())
 
 

@@ -21,8 +21,8 @@ from tests.sql.study import NO_NOISE, NOON, prepare, study
 def prepared(connection: Connection, fixture: Fixture) -> QueryRun:
     """Everything that is decided about a query in the dialect of its file."""
     loss = Fraction(NO_NOISE)
-    asked = Query(fixture.query, fixture.parameters, None, default=loss, dialect=fixture.file, time=NOON)
-    return plan_and_match(connection.engine, asked)
+    user_query = Query(fixture.query, fixture.parameters, None, default=loss, dialect=fixture.file, time=NOON)
+    return plan_and_match(connection.engine, user_query)
 
 
 def those(field: str) -> list[Fixture]:

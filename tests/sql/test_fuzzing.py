@@ -63,14 +63,14 @@ class Asker:
         try:
             str(self.connection.explain(text, parameters))
         except dpsql.Error as error:
-            yield told(error)
+            yield describe_error(error)
 
     def answered(self, text: str, parameters: Any) -> Iterator[str]:
         """The code of a refusal to answer it."""
         try:
             self.charged += len(self.connection.query(text, parameters).receipt.entries)
         except dpsql.Error as error:
-            yield told(error)
+            yield describe_error(error)
 
 
 def parameters_of(text: str) -> list[int]:
@@ -78,7 +78,7 @@ def parameters_of(text: str) -> list[int]:
     return [5] * min(text.count("?"), 10_000)
 
 
-def told(error: dpsql.Error) -> str:
+def describe_error(error: dpsql.Error) -> str:
     """The code of an error that an analyst may cause and can read."""
     if isinstance(error, (InternalError, BackendError)):
         raise error
@@ -90,9 +90,9 @@ def told(error: dpsql.Error) -> str:
 def asker() -> Iterator[Asker]:
     """What is asked of the clinic; in the end its ledger holds what the answers told, and nothing for refusals."""
     with study() as connection:
-        asked = Asker(connection)
-        yield asked
-        assert len(connection.engine.ledger.list_entries()) == asked.charged
+        runner = Asker(connection)
+        yield runner
+        assert len(connection.engine.ledger.list_entries()) == runner.charged
 
 
 @settings(FAST, max_examples=examples(150))

@@ -215,8 +215,8 @@ SQL_WORDS = frozenset({"percentile_cont", "percentile_disc"})
 def test_no_refusal_has_a_word_of_the_parser(connection: Connection) -> None:
     """The parser's names for nodes and arguments are no words of SQL: a message shows the user's own SQL."""
     words, found = _list_parser_words(), dict[str, set[str]]()
-    asked = [(each.query, each.parameters, "duckdb") for each in refused()]
-    asked += [(text, (), "duckdb") for text in WORDS]
+    statements = [(each.query, each.parameters, "duckdb") for each in refused()]
+    statements += [(text, (), "duckdb") for text in WORDS]
     calls = (
         "md5(note)",
         "bit_xor(age)",
@@ -226,13 +226,13 @@ def test_no_refusal_has_a_word_of_the_parser(connection: Connection) -> None:
         "-note",
         "strftime(age)",
     )
-    asked += [
+    statements += [
         (f"SELECT plan, {call} OVER (ORDER BY plan) FROM visits GROUP BY plan", (), "duckdb")
         for call in calls[:5]
     ]
-    asked += [(f"SELECT COUNT(*) FROM visits WHERE {call} = 1", (), "duckdb") for call in calls]
-    asked += [(each.query, each.parameters, each.file) for each in dialects() if each.field("code")]
-    for text, parameters, dialect in asked:
+    statements += [(f"SELECT COUNT(*) FROM visits WHERE {call} = 1", (), "duckdb") for call in calls]
+    statements += [(each.query, each.parameters, each.file) for each in dialects() if each.field("code")]
+    for text, parameters, dialect in statements:
         with pytest.raises(dpsql.Error) as caught:
             _prepared(connection, text, parameters, dialect)
         said = f"{caught.value.message} {caught.value.hint}"
@@ -281,10 +281,12 @@ def test_every_hint_that_quotes_sql_has_a_rewrite(connection: Connection) -> Non
 
 def test_refusal_names_no_table_of_the_plan(connection: Connection) -> None:
     """Subqueries without a name have one that begins with #, which no user knows."""
-    asked = [(each.query, each.parameters) for each in refused() if each.field("code") != "reserved_name"]
-    asked += [(each.refused, each.parameters) for each in REWRITES if each.dialect == "duckdb"]
+    statements = [
+        (each.query, each.parameters) for each in refused() if each.field("code") != "reserved_name"
+    ]
+    statements += [(each.refused, each.parameters) for each in REWRITES if each.dialect == "duckdb"]
     said = []
-    for text, parameters in asked:
+    for text, parameters in statements:
         with pytest.raises(dpsql.Error) as caught:
             prepare(connection, text, parameters)
         said.append(f"{caught.value.message} {caught.value.hint}")
@@ -294,8 +296,8 @@ def test_refusal_names_no_table_of_the_plan(connection: Connection) -> None:
 @pytest.mark.deep
 def test_source_has_every_hint_of_a_refusal(connection: Connection) -> None:
     """The search for hints in the source finds those of all refused statements."""
-    asked = [(each.query, each.parameters) for each in refused()] + [(text, ()) for text in WORDS]
-    found = {_hint(connection, text, parameters) for text, parameters in asked} - {""}
+    statements = [(each.query, each.parameters) for each in refused()] + [(text, ()) for text in WORDS]
+    found = {_hint(connection, text, parameters) for text, parameters in statements} - {""}
     assert [text for text in found if not any(hint.says(text) for hint in hints())] == []
 
 

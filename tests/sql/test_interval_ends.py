@@ -225,7 +225,7 @@ def test_ends_of_quantiles_are_selected_with_them(accountant: str) -> None:
     result = connection.query(f"{asked} FROM people GROUP BY city")
     alone = connection.query("SELECT city, MEDIAN(cost) AS m FROM people GROUP BY city")
     assert spent(connection) == 2
-    assert [told["statistic"] for told in result.receipt.mechanisms] == [
+    assert [mechanism["statistic"] for mechanism in result.receipt.mechanisms] == [
         "x0 at rank 0.5",
         "x0 at rank 0.5, the lower end of its interval",
         "x0 at rank 0.5, the upper end of its interval",
@@ -246,11 +246,13 @@ def test_ends_of_quantiles_follow_linear_functions() -> None:
     )
     (_, low, same), *_ = result.rows
     assert low == same == 10 - 2 * 110
-    assert [told["noise"] for told in result.receipt.mechanisms][1:] == ["the bound itself, which is public"]
+    assert [mechanism["noise"] for mechanism in result.receipt.mechanisms][1:] == [
+        "the bound itself, which is public"
+    ]
     alone = connection.query(
         "SELECT DP_INTERVAL_HIGH(MEDIAN(age)), 2 * DP_INTERVAL_HIGH(MEDIAN(age)) FROM people"
     )
-    assert [told["statistic"] for told in alone.receipt.mechanisms] == [
+    assert [mechanism["statistic"] for mechanism in alone.receipt.mechanisms] == [
         "x0 at rank 0.5, the upper end of its interval"
     ]
     assert alone.rows[0][1] == 2 * alone.rows[0][0]

@@ -78,13 +78,13 @@ def test_one_row_of_an_aggregate_is_charged(connection: Connection) -> None:
 def test_columns_are_those_of_the_query(connection: Connection, fixture: Fixture) -> None:
     """An accepted query in parentheses has the types of its columns, or is refused as a derived table."""
     whole = prepare(connection, fixture.query, fixture.parameters)
-    asked = _asked_as_a_tool_does(connection, fixture)
+    asked = _query_as_a_tool_does(connection, fixture)
     if asked is not None:
         assert not asked.releases
         assert [kind for _, kind in asked.columns] == [kind for _, kind in whole.columns]
 
 
-def _asked_as_a_tool_does(connection: Connection, fixture: Fixture) -> QueryRun | None:
+def _query_as_a_tool_does(connection: Connection, fixture: Fixture) -> QueryRun | None:
     """The query in parentheses with LIMIT 0; None where it is no derived table."""
     text = f"SELECT * FROM ({fixture.query.strip().rstrip(';')}\n) AS q LIMIT 0"
     try:

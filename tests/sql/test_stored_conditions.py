@@ -136,8 +136,8 @@ def test_files_and_frames_skip_no_counted_rows(
         monkeypatch.setattr(relations, "emit_stored_conditions", emitted)
         opened = str(tmp_path / "t.parquet") if source == "parquet" else table
         with dpsql.connect({"t": opened}, policy=rules, ledger=":memory:", epsilon=10**6) as connection:
-            asked = (f"SELECT COUNT(*) FROM t WHERE {condition}" for condition in OF_FRAMES)
-            found.append([connection.query(sql).rows for sql in asked])
+            queries = (f"SELECT COUNT(*) FROM t WHERE {condition}" for condition in OF_FRAMES)
+            found.append([connection.query(sql).rows for sql in queries])
     assert found[0] == found[1]
     assert any(count for ((count,),) in found[0])
 
@@ -183,8 +183,8 @@ def test_constants_at_or_beyond_a_bound_are_compared_with_clamped_values() -> No
     columns: Declared = {"id": ("INTEGER", None), "x": ("INTEGER", {"type": "integer", "bounds": [-2, 5]})}
     connection = world({"id": 1, "x": 9}, columns=columns)
     for constant, stored in ((-3, False), (-2, False), (-1, True), (4, True), (5, False), (6, False)):
-        asked = prepared(connection, f"SELECT COUNT(*) FROM people WHERE x >= {constant}")
-        assert (f'"x" >= CAST({constant} AS BIGINT)) AS "people"' in str(asked.statement.sql)) == stored
+        queries = prepared(connection, f"SELECT COUNT(*) FROM people WHERE x >= {constant}")
+        assert (f'"x" >= CAST({constant} AS BIGINT)) AS "people"' in str(queries.statement.sql)) == stored
 
 
 JOINED = [

@@ -86,7 +86,7 @@ def truths(con: dpsql.Connection, sql: str, columns: int) -> list[list[tuple[flo
     return found
 
 
-def held(pairs: Sequence[tuple[float, float] | None], exact: Sequence[float]) -> list[bool]:
+def cover(pairs: Sequence[tuple[float, float] | None], exact: Sequence[float]) -> list[bool]:
     """Whether intervals hold the exact values."""
     return [ends is not None and ends[0] <= true <= ends[1] for ends, true in zip(pairs, exact, strict=True)]
 
@@ -102,7 +102,7 @@ def test_intervals_hold_at_their_level(con: dpsql.Connection, sets: str) -> None
             rows = range(len(table.rows))
             for at, item in enumerate(table.plan.analysis.release.aggregations):
                 found = compute_intervals(table.plan, table, item, rows, CONFIDENCE)
-                hits.setdefault((place, item.function), []).extend(held(found, [row[at] for row in known]))
+                hits.setdefault((place, item.function), []).extend(cover(found, [row[at] for row in known]))
             if number % 3 == 0:
                 count, total = (
                     ReleasedColumn(item.name, item.type)
@@ -111,7 +111,7 @@ def test_intervals_hold_at_their_level(con: dpsql.Connection, sets: str) -> None
                 ratio = dpsql.plan.functions.build_function_call("multiply", count, total)
                 found = simulate_intervals(table.plan, table, ratio, rows, CONFIDENCE)
                 hits.setdefault((place, "product"), []).extend(
-                    held(found, [row[0] * row[1] for row in known])
+                    cover(found, [row[0] * row[1] for row in known])
                 )
     for (_, what), found in hits.items():
         # The groups of one run share their noise: a run is as many hits as the mean of its groups.
@@ -199,7 +199,7 @@ def counts(
             shown = pair[1]
             (item,) = shown.plan.analysis.release.aggregations
             found = compute_intervals(shown.plan, shown, item, range(len(shown.rows)), CONFIDENCE)
-            hits[place].append(held(found, true[place]))
+            hits[place].append(cover(found, true[place]))
     for (before, after), kept_, part in zip(errors, hits, prepared.releases, strict=True):
         (measured,) = part.plan.vectors
         yield np.array(before), np.array(after), np.array(kept_), measured.mechanism.compute_variance()

@@ -144,9 +144,9 @@ def test_answers_without_groups_keep_the_promise(neighbors: str) -> None:
     gone = [-10] if neighbors == "replace" else []
     with alone(10, neighbors=neighbors) as here, alone(*gone, neighbors=neighbors) as there:
         samples = released(here, RUNS), released(there, RUNS)
-        asked = [here.query(TOTAL, epsilon=LOSS).rows[0][0] for _ in range(100)]
+        totals = [here.query(TOTAL, epsilon=LOSS).rows[0][0] for _ in range(100)]
     assert not refuted(*samples, float(LOSS), 0)
-    assert ks_2samp(asked, samples[0]).pvalue > FALSE_ALARM
+    assert ks_2samp(totals, samples[0]).pvalue > FALSE_ALARM
 
 
 @pytest.mark.deep

@@ -68,16 +68,16 @@ def con(request: pytest.FixtureRequest) -> Iterator[dpsql.Connection]:
 def test_intervals_of_chosen_rows_hold(con: dpsql.Connection, sql: str) -> None:
     """Nearly all chosen rows hold the truth as often as stated, and a notice mentions the choice by noise."""
     truth = 0.5 if "SUM(x)" in sql else SIZE
-    held: list[float] = []
+    covered: list[float] = []
     for _ in range(RUNS):
         result = con.query(sql)
         found = [ends for _, ends in result.intervals()]
         assert all(ends is not None for ends in found)
         if found:
-            held.append(sum(low <= truth <= high for low, high in filter(None, found)) / len(found))
+            covered.append(sum(low <= truth <= high for low, high in filter(None, found)) / len(found))
             assert any(notice.startswith("Noisy values selected") for notice in result.notices)
-    assert held
-    assert sum(held) / len(held) >= least_share(len(held), 0.94)
+    assert covered
+    assert sum(covered) / len(covered) >= least_share(len(covered), 0.94)
 
 
 def test_choosing_ends_are_as_wide_as_those_of_the_result(con: dpsql.Connection) -> None:

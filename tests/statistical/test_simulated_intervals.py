@@ -91,14 +91,14 @@ def runs(
 
 def coverage(found: Iterator[tuple[float, Ends, float]]) -> tuple[float, int]:
     """The share of intervals that hold the exact value, to rounding, and how many there are."""
-    held = []
+    covered = []
     for value, ends, exact in found:
         assert ends is not None
         low, high = ends
         assert low <= value <= high
         near = 1e-9 * max(1.0, abs(exact))
-        held.append(low - near <= exact <= high + near)
-    return float(np.mean(held)), len(held)
+        covered.append(low - near <= exact <= high + near)
+    return float(np.mean(covered)), len(covered)
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
@@ -121,9 +121,9 @@ def test_simulated_intervals_hold_in_many_runs(accountant: str, shape: str, epsi
 @pytest.mark.parametrize("shape", ["SUM(x) - SUM(y)", "SUM(x) / SUM(y)"])
 def test_simulated_intervals_are_not_too_wide(accountant: str, shape: str) -> None:
     """An interval half as wide would hold the exact value too seldom, where noise is small."""
-    held = [
+    covered = [
         abs(value - exact) <= (ends[1] - ends[0]) / 4
         for value, ends, exact in runs(accountant, shape, 4, 1, 300)
         if ends is not None
     ]
-    assert np.mean(held) < 0.9
+    assert np.mean(covered) < 0.9

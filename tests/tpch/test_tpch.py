@@ -67,7 +67,7 @@ def charged(study: Connection) -> int:
     return len(study.engine.ledger.list_entries())
 
 
-def asked(
+def compare_answers(
     study: Connection,
     exact: duckdb.DuckDBPyConnection,
     sql: str,
@@ -108,7 +108,7 @@ def test_answer_is_exact_within_its_noise(
 ) -> None:
     """It has DuckDB's columns and groups, is charged, and DuckDB's numbers are within narrowing intervals."""
     before = charged(studies[unit])
-    answers = asked(studies[unit], exact, QUERIES[number], keys(number))
+    answers = compare_answers(studies[unit], exact, QUERIES[number], keys(number))
     hold(answers, of_the_same_rows=number not in DECIDED)
     assert number in SPARSE[unit] or _complete(answers, from_bounds=number == 13)
     assert charged(studies[unit]) > before
@@ -139,7 +139,10 @@ def test_error_of_a_quotient_falls(
     errors = [
         [answer.error for answer in runs]
         for runs in zip(
-            *(asked(studies[unit], exact, QUERIES[number], keys(number), QUOTIENT_LOSSES) for _ in range(9)),
+            *(
+                compare_answers(studies[unit], exact, QUERIES[number], keys(number), QUOTIENT_LOSSES)
+                for _ in range(9)
+            ),
             strict=True,
         )
     ]
@@ -179,7 +182,7 @@ def test_rewrite_of_a_refused_query_is_answered(
     studies: dict[str, Connection], exact: duckdb.DuckDBPyConnection, unit: str, number: int
 ) -> None:
     """Every group of the rewrite is shown, with numbers that are exact within their noise."""
-    answers = asked(studies[unit], exact, REWRITES[unit, number], rewritten_keys(unit, number))
+    answers = compare_answers(studies[unit], exact, REWRITES[unit, number], rewritten_keys(unit, number))
     hold(answers)
     assert _complete(answers, from_bounds="bracket" in REWRITES[unit, number])
 
