@@ -15,6 +15,8 @@ from benchmarks.accuracy.questions import Question
 from dpsql.backends import Backend, DatabaseIdentity, Exact, TableOrigin, TemporaryTables
 from dpsql.backends.dialect import Dialect
 from dpsql.engine.engine import Engine
+from dpsql.engine.replay.replays import plan_and_match
+from dpsql.engine.stages import answer_query
 from dpsql.policy.request.query import Query
 
 
@@ -124,7 +126,7 @@ def answers(path: Path, question: Question, epsilon: float, runs: int) -> list[l
             max_groups=question.groups_per_unit if question.seeks_keys else None,
         )
         try:
-            prepared = over.plan_and_match(asked)
+            prepared = plan_and_match(over, asked)
         except dpsql.Error as refused:
             return str(refused).splitlines()[0]
-        return [list(over.answer_query(prepared).rows) for _ in range(runs)]
+        return [list(answer_query(over, prepared).rows) for _ in range(runs)]

@@ -224,13 +224,12 @@ def _iterate_implied_intervals(condition: Call) -> Iterator[tuple[Expr, Interval
 
 
 def _to_day_interval(moments: Interval) -> Interval:
-    """Return the days that begin within an interval of moments."""
+    """Return the days that begin within an interval of moments; if there are none, those after its low end."""
     first = find_position(dt.datetime(1970, 1, 1))  # noqa: DTZ001  (SQL timestamps have no zone)
     start, shift = first or Fraction(0), dt.date(1970, 1, 1).toordinal()
     low, high = (None if end is None else (end - start) / _DAY for end in (moments.low, moments.high))
-    return Interval(
-        None if low is None else math.ceil(low) + shift, None if high is None else math.floor(high) + shift
-    )
+    after = Interval(None if low is None else math.ceil(low) + shift)
+    return after.narrow_to(Interval(None, None if high is None else math.floor(high) + shift))
 
 
 def _are_comparable(arguments: tuple[Expr, ...]) -> bool:

@@ -41,8 +41,6 @@ _MOST_CONSTANTS = 4
 _QUESTIONS = {"isnan": "false", "isinf": "false", "isfinite": "true"}
 _NULL_TESTS = ("is_null",)
 _EQUALITIES = ("eq", "ne", "in", "is_distinct", "is_not_distinct")
-_SAME_TYPE = frozenset({"sum", "sum_distinct", "min", "max", "quantile_disc"})
-"""Aggregates of whole numbers that are whole numbers."""
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
@@ -123,7 +121,9 @@ def describe_widened_values(outer: OuterQuery) -> Iterator[str]:
                 item.name,
             )
             for item in part.source.aggregations
-            if item.argument is not None and item.function in _SAME_TYPE
+            if item.argument is not None
+            and item.type is Type.DOUBLE
+            and AGGREGATES[item.function].result_type(Type.INTEGER) is Type.INTEGER
         ]
         for text, value, name in (*keys, *calls):
             if name in selected and is_widened(value):

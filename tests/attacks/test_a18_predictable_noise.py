@@ -31,6 +31,7 @@ ENTROPY = "privacy/mechanisms/entropy.py"
 GENERATORS = {"random", "numpy.random", "secrets"}
 AUTHENTICATION = {
     "backends/spark/connection.py",
+    "backends/spark/session.py",
     "interfaces/cli/check.py",
     "interfaces/cli/users.py",
     "interfaces/server/oversight.py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 MISMATCHES: Mapping[str, str] = {
+    "a day at a moment after midnight": "SELECT COUNT(*) AS n0 FROM visits WHERE day = TIMESTAMP '2024-01-05 12:00:00'",
     "the one group of a constant, of no rows": "SELECT COUNT(*) AS n0, 0.25 AS q1 FROM people WHERE ward < 0 GROUP BY '2024-02-29'",
     "the text of a whole number that was computed without bounds": (
         "SELECT SUM(LEAST(LENGTH(CAST(c3 AS VARCHAR)), 8)) AS s "

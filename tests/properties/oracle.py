@@ -130,7 +130,7 @@ class Bench:
         statement = emit_release(
             substitute_subqueries(analysis, case.answers), plan.quantiles, clamps=plan.clamps
         )
-        return PreparedRelease(release, list_private_tables(release.input), plan, statement, price)
+        return PreparedRelease(release, list_private_tables(release.input), plan, price, statement)
 
     def price(self, rules: Rules, epsilon: Fraction) -> LossShare:
         """What a loss buys of any table."""

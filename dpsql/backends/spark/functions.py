@@ -39,6 +39,7 @@ from dpsql.backends.function_spellings import (
     define_strftime,
     define_time_buckets,
     define_years_truncations,
+    has_constant,
     has_constant_text,
     has_only_texts,
     has_separator,
@@ -254,6 +255,14 @@ _TESTS = {
 SPELLINGS: Spellings = MappingProxyType(
     {
         **COMMON_SPELLINGS,
+        **{
+            name: Spelling(
+                f"{name.upper()}({{0}}, {{1}})",
+                "a constant count from 0 on: for a negative one Spark returns no text, where DuckDB leaves out characters",
+                condition=has_constant(1, 0, 2**30),
+            )
+            for name in ("left", "right")
+        },
         # operators
         "add": Spelling(f"({_emit_double(0)} + {_emit_double(1)})", _TRIED, "TRY_ADD({0}, {1})"),
         "subtract": Spelling(f"({_emit_double(0)} - {_emit_double(1)})", _TRIED, "TRY_SUBTRACT({0}, {1})"),
