@@ -174,7 +174,7 @@ def test_an_unreachable_target_ends_the_search(accountant: str) -> None:
 
 
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)
-def test_the_rest_of_a_budget_ends_it(accountant: str) -> None:
+def test_rest_of_a_budget_ends_the_search(accountant: str) -> None:
     """Where the budget does not bear what the target takes, what was released is answered, and the rest is not passed."""
     with opened(accountant, epsilon=1, most=None) as connection:
         left = connection.budget()["visits"].remaining_epsilon

@@ -8,7 +8,7 @@ _COMPUTED = "tests/properties/test_clamps.py::test_clamped_values_match_plain_py
 _LAW = "tests/properties/test_clamps.py::test_no_neighbour_moves_a_clamped_statistic_beyond_its_sensitivity"
 _STAGES = "tests/properties/test_stages.py"
 _JOINT = "tests/properties/test_joint_intervals.py::test_joint_and_separate_histograms_are_equal"
-_REFUSED = "tests/planning/test_clamping.py::test_verification_refuses_what_is_sharper_or_less_noisy"
+_REFUSED = "tests/planning/test_clamping.py::test_verification_refuses_sharper_choices_and_less_noise"
 
 FAULTS = (
     Fault(
@@ -99,7 +99,7 @@ FAULTS = (
         "share - clamp_selection.part",
         "share",
         "the choice comes on top of what was asked for",
-        "tests/planning/test_clamping.py::test_choices_and_noise_cost_what_was_asked",
+        "tests/planning/test_clamping.py::test_choices_and_noise_cost_the_requested_loss",
     ),
     Fault(
         "prior-of-another-power",
@@ -367,7 +367,7 @@ verify_plan(plan)""",
         ]
         """,
         "a point that all units are beyond gains as much as it loses, so that a clamp cuts something off of all of them",
-        "tests/planning/test_clamping.py::test_no_clamp_is_below_what_all_units_have",
+        "tests/planning/test_clamping.py::test_no_clamp_is_below_the_value_of_all_units",
     ),
     Fault(
         "all-carriers-are-alike",
@@ -392,7 +392,7 @@ verify_plan(plan)""",
         "compute_predicted_std(plan, item) * _compute_error_factor(plan, item)",
         "compute_predicted_std(plan, item)",
         "a clamp is learnt that makes the noise a little less, and cuts more than that",
-        "tests/planning/test_choose.py::test_candidates_are_compared_by_what_clamps_cut_too",
+        "tests/planning/test_choose.py::test_candidates_are_compared_with_the_clamping_error",
     ),
     Fault(
         "all-units-tolerated",
@@ -448,7 +448,7 @@ verify_plan(plan)""",
         "RULE.compute_min_support(mechanism)",
         "0",
         "clamps fall low where units are in many groups, and intervals hold the noise alone",
-        "tests/planning/test_clamping.py::test_no_clamp_is_below_what_all_units_have[300-0.4-pure]",
+        "tests/planning/test_clamping.py::test_no_clamp_is_below_the_value_of_all_units[300-0.4-pure]",
     ),
     Fault(
         "few-groups-weigh-as-many",
@@ -456,7 +456,7 @@ verify_plan(plan)""",
         "min(self.exponent, get_tier(self.released_groups).exponent) if self.min_support else self.exponent",
         "self.exponent",
         "the clamp of a single total of a long tail cuts off more than its interval holds",
-        "tests/planning/test_clamping.py::test_the_interval_of_a_single_total_holds_what_is_cut_off[power law of 1.5-1/10-pure]",
+        "tests/planning/test_clamping.py::test_interval_of_a_single_total_covers_the_clamped_part[power law of 1.5-1/10-pure]",
     ),
     Fault(
         "cut-off-not-allowed-for",
@@ -660,6 +660,6 @@ verify_plan(plan)""",
         "index not in subtracted",
         "True",
         "a deviation is computed of totals and counts that two clamps have cut: four times the error",
-        "tests/planning/test_clamping.py::test_means_of_which_one_is_subtracted_from_another_are_not_measured_apart",
+        "tests/planning/test_clamping.py::test_subtracted_means_are_not_measured_separately",
     ),
 )

@@ -178,7 +178,7 @@ FAULTS = (
         "old = {}",
         "pass",
         "the spend of partitions that a charge does not reach is deleted",
-        "tests/ledger/test_ledger_partitions.py::test_cells_that_a_charge_leaves_as_they_are_stay_stored",
+        "tests/ledger/test_ledger_partitions.py::test_stored_cells_stay_where_a_charge_does_not_reach",
     ),
     Fault(
         "cells-that-touch-a-box-at-an-end-count-for-nothing",
@@ -202,7 +202,7 @@ FAULTS = (
         "return sorted(found)",
         "return sorted(found, reverse=True)",
         "tiny charges to skew boxes spend the budget of places that nobody asked of",
-        "tests/privacy/accounting/test_partitions.py::test_small_charges_raise_no_place_by_more_than_they_are",
+        "tests/privacy/accounting/test_partitions.py::test_small_charges_raise_no_place_beyond_their_sum",
     ),
     Fault(
         "open-slices-without-end",
@@ -354,7 +354,7 @@ FAULTS = (
         "stored != account.budget",
         "stored is None",
         "a policy gives a spent table a new budget",
-        "tests/ledger/test_ledger_files.py::test_a_changed_budget_is_refused_and_said",
+        "tests/ledger/test_ledger_files.py::test_changed_budget_is_refused_with_both_budgets",
     ),
     Fault(
         "fork-copies-a-budget",
@@ -490,7 +490,7 @@ FAULTS = (
         "commit(group)",
         "threading.Thread(target=commit, args=(group,)).start()",
         "an answer is seen whose charge waits for its commit yet",
-        f"{_GROUP}::test_one_commit_for_all_who_wait_and_nobody_goes_on_before_it",
+        f"{_GROUP}::test_waiting_charges_share_one_commit",
     ),
     Fault(
         "each-of-a-group-follows-the-same",
@@ -498,7 +498,7 @@ FAULTS = (
         "journal.follow_rows(each.rows)",
         "journal.chain.follow_entries(each.rows, journal.digests, journal.budgets.find_budget_digest)",
         "charges that wait together are each held against what was there before all of them",
-        f"{_GROUP}::test_a_charge_of_a_group_is_checked_against_those_before_it",
+        f"{_GROUP}::test_charge_in_a_group_is_checked_against_earlier_ones",
     ),
     Fault(
         "lost-groups-charged-again",

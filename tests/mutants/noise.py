@@ -280,7 +280,7 @@ FAULTS = (
         "distance + 1",
         "distance",
         "refined noise keeps the law of what it was",
-        "tests/privacy/mechanisms/test_coupling.py::test_both_answers_together_lose_what_the_second_loses",
+        "tests/privacy/mechanisms/test_coupling.py::test_both_answers_together_lose_as_much_as_the_second",
     ),
     Fault(
         "exact-values-remembered",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .fault import Fault
 
 _LAW = "tests/properties/test_parts.py::test_charge_to_a_part_reads_no_unit_outside"
-_PLACES = "tests/privacy/accounting/test_partitions.py::test_each_place_has_spent_what_was_charged_to_boxes_around_it"
+_PLACES = "tests/privacy/accounting/test_partitions.py::test_each_place_has_spent_the_charges_of_its_boxes"
 _LEDGER = "tests/ledger/test_ledger_partitions.py"
 _JOINED = "tests/properties/test_inherited_parts.py"
 _STRAY = f"{_JOINED}::test_units_outside_an_inherited_part_change_nothing"
@@ -130,7 +130,7 @@ FAULTS = (
         "period > self.period",
         "period != self.period",
         "a clock that falls back gives a new budget, and again when it is put right",
-        f"{_LEDGER}::test_a_budget_that_renews_begins_anew_and_never_goes_back",
+        f"{_LEDGER}::test_renewing_budget_starts_over_and_never_goes_back",
     ),
     Fault(
         "analysts-charged-alone",

@@ -35,7 +35,7 @@ FAULTS = (
         "return 2 * (_compute_steps_per_row(rank) - _compute_least_growth(rank))",
         "return _compute_steps_per_row(rank) - _compute_least_growth(rank)",
         "points on both sides of a rank are taken to move the same way",
-        "tests/planning/test_quantiles.py::test_one_row_moves_penalties_apart_as_derived",
+        "tests/planning/test_quantiles.py::test_one_row_changes_penalty_differences_as_derived",
     ),
     Fault(
         "ends-where-the-value-is",
@@ -83,7 +83,7 @@ FAULTS = (
         "return 2 * (_compute_steps_per_row(rank) - _compute_least_growth(rank))",
         "return 2 * (_compute_steps_per_row(rank) - 2 * _compute_least_growth(rank))",
         "a row moves penalties further apart than is charged where a rank is moved inside",
-        "tests/planning/test_quantiles.py::test_one_row_moves_penalties_apart_as_derived",
+        "tests/planning/test_quantiles.py::test_one_row_changes_penalty_differences_as_derived",
     ),
     Fault(
         "windows-of-ranks-that-are-not-moved",

@@ -162,7 +162,7 @@ FAULTS = (
         """,
         "connection.closed",
         "claims that were deleted are not missed where a release is refined",
-        f"{_KEPT}::test_deleted_claims_are_missed_where_they_are_used",
+        f"{_KEPT}::test_deleted_claims_are_found_on_use",
     ),
     Fault(
         "claims-not-chained",

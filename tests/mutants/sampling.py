@@ -51,7 +51,7 @@ FAULTS = (
         "grown = 1 / rate - Fraction(power, 10**_DIGITS) * (1 / rate - 1)",
         "grown = 1 / rate",
         "a small loss is taken to grow by the inverse of the rate, which is beyond the theorem",
-        f"{_LOSS}::test_the_loss_on_a_sample_is_amplified_to_what_is_charged",
+        f"{_LOSS}::test_loss_on_a_sample_is_amplified_to_the_charge",
     ),
     Fault(
         "verification-takes-any-loss-on-a-sample",
@@ -59,7 +59,7 @@ FAULTS = (
         "known = rate * 10**_CHARGE_PLACES + (1 - rate) * of_loss <= of_rest",
         "known = loss <= epsilon / rate",
         "the planner's amplification is not derived again",
-        f"{_LOSS}::test_the_loss_on_a_sample_is_amplified_to_what_is_charged",
+        f"{_LOSS}::test_loss_on_a_sample_is_amplified_to_the_charge",
     ),
     Fault(
         "verification-does-not-amplify",

@@ -181,7 +181,7 @@ FAULTS = (
         "portal.answer is not None",
         "portal.answer is not None and limit == 0",
         "each part of an answer that is fetched is a query of its own",
-        "tests/interfaces/server/test_conversation.py::test_a_portal_is_run_once_however_often_it_is_executed",
+        "tests/interfaces/server/test_conversation.py::test_portal_runs_once",
     ),
     Fault(
         "leaving-loses-the-answer",
@@ -504,6 +504,6 @@ FAULTS = (
         """Index('entries_of_analyst', 'analyst', 'kind', 'id')""",
         """Index('entries_of_analyst', 'kind', 'id')""",
         "whoever looks at a history holds up all charges, the longer the older the ledger is",
-        "tests/ledger/test_ledger_files.py::test_an_analyst_s_history_costs_the_same_whatever_others_have_asked",
+        "tests/ledger/test_ledger_files.py::test_history_of_an_analyst_costs_the_same_with_other_queries",
     ),
 )

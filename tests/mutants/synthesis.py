@@ -121,7 +121,7 @@ FAULTS = (
         "add_noise(_merge_pair_table(tables, pair, merged), self.pair_noise, entropy)",
         "_merge_pair_table(tables, pair, merged).astype(object)",
         "a table of the tree is released as it is",
-        f"{_TREE}::test_each_table_has_noise_and_what_is_merged_follows_from_it",
+        f"{_TREE}::test_each_marginal_has_noise_and_merged_bins_follow",
     ),
     Fault(
         "scores-of-pairs-by-squares",
@@ -137,7 +137,7 @@ FAULTS = (
         "[MergedColumn.from_noisy_counts(found, _RARE * self.noise.std) for found in counts]",
         "[MergedColumn.from_noisy_counts(tables[axis,], _RARE * self.noise.std) for axis in range(len(counts))]",
         "which values are merged tells of exact counts",
-        f"{_TREE}::test_each_table_has_noise_and_what_is_merged_follows_from_it",
+        f"{_TREE}::test_each_marginal_has_noise_and_merged_bins_follow",
     ),
     Fault(
         "trees-charged-for-one-pair",
@@ -201,7 +201,7 @@ FAULTS = (
         "self._busy = True",
         "self._busy = False",
         "a test whose outcome was interrupted is repeated",
-        f"{_STREAM}::test_an_interrupt_ends_it",
+        f"{_STREAM}::test_interrupt_ends_the_sparse_vector",
     ),
     Fault(
         "streams-in-two-processes",

@@ -136,7 +136,7 @@ def test_a_stream_is_one() -> None:
     assert "100" not in repr(running)
 
 
-def test_an_interrupt_ends_it() -> None:
+def test_interrupt_ends_the_sparse_vector() -> None:
     """Whoever could stop it after a test and before its update would get tests that nobody paid for."""
     table = diagonal(5_000)
     running = stream_of(table, 20)
