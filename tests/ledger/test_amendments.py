@@ -163,7 +163,7 @@ def test_a_ledger_is_amended_often_and_opened_by_its_last_entries(
 
 
 def test_anchor_covers_amendments(tmp_path: Path) -> None:
-    """A copy of before, which has the former budget, is refused beside the anchor."""
+    """The anchor refuses an earlier copy, which has the former budget."""
     path, anchor = tmp_path / "a.ledger", tmp_path / "anchor"
     with closing(open_ledger(path, BOTH, anchor=anchor)) as ledger:
         charge(ledger, "1/2")

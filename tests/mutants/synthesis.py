@@ -201,7 +201,7 @@ FAULTS = (
         "self._busy = True",
         "self._busy = False",
         "a test whose outcome was interrupted is repeated",
-        f"{_STREAM}::test_interrupt_ends_the_sparse_vector",
+        f"{_STREAM}::test_interrupt_ends_the_stream",
     ),
     Fault(
         "streams-in-two-processes",

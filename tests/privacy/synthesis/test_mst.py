@@ -262,7 +262,7 @@ def test_the_distance_is_released_with_noise() -> None:
 
 
 def test_each_marginal_has_noise_and_merged_bins_follow() -> None:
-    """Columns and pairs differ from the exact ones as widely as their laws say, and bins are those of the noisy counts."""
+    """Columns and pairs are as far off as their laws say, and bins are those of the noisy counts."""
     made, tables = made_for(1, replace=False, epsilon=2), tables_of(np.arange(12).reshape(SHAPE))
     off: dict[str, list[int]] = {"column": [], "pair": []}
     for seed in range(40):
