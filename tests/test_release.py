@@ -99,7 +99,7 @@ def released(query: QueryRun, plan: MeasurementPlan, rows: Exact) -> ReleasedTab
 
 @pytest.mark.parametrize("unit", ["id", "row"])
 @pytest.mark.parametrize("keys", ["", "city, ", "city, member, "])
-def test_every_cell_has_a_draw_of_its_own(keys: str, unit: str) -> None:
+def test_every_cell_has_its_own_draw(keys: str, unit: str) -> None:
     """No two cells share a draw, be they of one group or block or not; an empty group's have theirs too."""
     connection = world(person(1), person(2, city="Kiel"), unit=unit)
     group = f" GROUP BY {keys.rstrip(', ')}" if keys else ""
@@ -131,7 +131,7 @@ def test_noise_decides_which_keys_are_shown(noise: int, shown: list[str], unit: 
 
 
 def test_only_the_count_of_units_selects_keys() -> None:
-    """Where units are counted in a block with other cells, no other cell's noise shows a key or hides one."""
+    """No other cell's noise in the block of the count shows a key or hides one."""
     connection = world(*CROWDS, budget={"epsilon": 50, "delta": 1e-6, "accountant": "pure"})
     query = prepared(connection, "SELECT word, COUNT(*), AVG(cost) FROM people GROUP BY word")
     (block,), chosen = query.plan.vectors, query.plan.selection
@@ -151,9 +151,7 @@ def test_only_the_count_of_units_selects_keys() -> None:
     ("unit", "counts"),
     [("id", {"crowd": (5, 5), "alone": (4, 8)}), ("row", {"crowd": (5,), "alone": (4,)})],
 )
-def test_too_few_units_are_not_released_whatever_the_engine_sends(
-    unit: str, counts: Mapping[str, tuple[int, ...]]
-) -> None:
+def test_too_few_units_are_never_released(unit: str, counts: Mapping[str, tuple[int, ...]]) -> None:
     """The least frequency holds here for itself: in units, with any noise, without the engine's help."""
     connection = world(unit=unit, table={"min_frequency": 5})
     query = prepared(connection, "SELECT word, COUNT(*) FROM people GROUP BY word")
@@ -168,7 +166,7 @@ _WHOLE = st.integers(-(10**25), 10**25)
 @given(
     st.lists(st.tuples(_WHOLE, _WHOLE), min_size=1, max_size=5), st.integers(1, 10**9), st.integers(1, 10**9)
 )
-def test_a_column_is_the_values_of_its_groups(
+def test_columns_match_values_of_single_groups(
     numerators: list[tuple[int, int]], of: int, of_others: int
 ) -> None:
     """Values of many groups made at once are those that each group has, to the last bit."""

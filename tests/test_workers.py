@@ -22,14 +22,14 @@ def done(work: WorkItem[int]) -> int:
     return work.take_outcome()
 
 
-def test_one_worker_does_one_work_after_the_other() -> None:
-    """None is started for each."""
+def test_one_worker_runs_tasks_in_turn() -> None:
+    """No worker is started for each task."""
     known = {done(WorkItem(threading.get_ident)), *(each.ident for each in threading.enumerate())}
     assert {done(WorkItem(threading.get_ident)) for _ in range(50)} <= known
 
 
-def test_each_work_begins_at_once() -> None:
-    """Also where others before it wait for it, more of them each time."""
+def test_each_task_begins_at_once() -> None:
+    """Waiting tasks get workers of their own."""
     for many in range(1, 5):
         last = threading.Event()
         waiting = [WorkItem(lambda last=last: last.wait(HANGS)) for _ in range(many)]  # type: ignore[misc]
@@ -39,15 +39,15 @@ def test_each_work_begins_at_once() -> None:
         assert all(work.done_event.wait(HANGS) and work.take_outcome() for work in waiting)
 
 
-def test_an_error_is_raised_where_the_work_was_asked_for() -> None:
-    """Whatever it is."""
+def test_error_is_raised_at_the_submission() -> None:
+    """Errors of any class are."""
     with pytest.raises(KeyboardInterrupt):
         done(WorkItem(lambda: signal.default_int_handler(0, None)))  # type: ignore[arg-type, return-value]
     assert done(WorkItem(lambda: 1)) == 1
 
 
-def test_what_is_withdrawn_never_begins() -> None:
-    """And what has begun cannot be withdrawn."""
+def test_withdrawn_task_never_begins() -> None:
+    """A task that has begun cannot be withdrawn."""
     work, begun = WorkItem(lambda: 1), WorkItem(lambda: 2)
     assert work.try_withdraw()
     work.begin()
@@ -57,7 +57,7 @@ def test_what_is_withdrawn_never_begins() -> None:
     assert not begun.try_withdraw()
 
 
-def test_a_fork_has_workers_of_its_own() -> None:
+def test_fork_has_its_own_workers() -> None:
     """Those of its parent do not exist there."""
     assert done(WorkItem(lambda: 1)) == 1
     fork = multiprocessing.get_context("fork").Process(target=lambda: sys.exit(done(WorkItem(lambda: 7))))
@@ -68,8 +68,8 @@ def test_a_fork_has_workers_of_its_own() -> None:
     assert fork.exitcode == 7
 
 
-def test_so_has_one_that_python_does_not_see() -> None:
-    """As a library of C forks, or a server that it embeds."""
+def test_fork_unseen_by_python_has_its_own_workers() -> None:
+    """A C library or an embedding server forks so."""
     quiet_fork(
         """
         from dpsql.ledger.workers import WorkItem, submit

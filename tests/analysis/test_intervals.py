@@ -33,8 +33,8 @@ def _worlds_end() -> Iterator[None]:
         ("age < 17.5 AND age > 2.5", Interval(2.5, 17.5), Interval(-5, 100)),
     ],
 )
-def test_a_comparison_narrows_both_sides(condition: str, age: Interval, cost: Interval) -> None:
-    """Of two columns that are compared, each lies where the other allows: age in [0, 110], cost in [-5, 100]."""
+def test_comparison_narrows_both_sides(condition: str, age: Interval, cost: Interval) -> None:
+    """Each of two compared columns lies where the other allows: age in [0, 110], cost in [-5, 100]."""
     plan = prepared(world(), f"SELECT SUM(age), SUM(cost) FROM people WHERE {condition}")
     assert [measure.interval for measure in plan.plan.analysis.measures] == [age, cost]
 
@@ -47,15 +47,15 @@ def test_a_comparison_narrows_both_sides(condition: str, age: Interval, cost: In
         ("age / (age - 3)", Interval(-110, 110)),
     ],
 )
-def test_a_quotient_is_no_larger_than_what_is_divided(quotient: str, expected: Interval) -> None:
-    """By whole numbers: zero gives NULL, and two numbers that are not negative give none that is."""
+def test_quotient_is_no_larger_than_the_dividend(quotient: str, expected: Interval) -> None:
+    """Division by zero gives NULL; two non-negative whole numbers give a non-negative quotient."""
     plan = prepared(world(), f"SELECT SUM({quotient}) FROM people")
     assert [measure.interval for measure in plan.plan.analysis.measures] == [expected]
 
 
 @pytest.mark.parametrize(("limit", "answered"), [("1e149", True), ("1e151", False), ("1e300", False)])
 @pytest.mark.parametrize("sign", ["", "-"])
-def test_bounds_that_arithmetic_could_not_hold_are_none(limit: str, sign: str, *, answered: bool) -> None:
+def test_bounds_that_overflow_arithmetic_are_ignored(limit: str, sign: str, *, answered: bool) -> None:
     """A sum whose terms could be so large that their squares overflow is refused as if it had no bounds."""
     sql = f"SELECT SUM({sign}LEAST(GREATEST(free, 0), {limit})) FROM people"
     if answered:

@@ -31,9 +31,7 @@ def _worlds_end() -> Iterator[None]:
 
 
 @given(ENDS, ENDS, st.booleans())
-def test_a_lattice_encloses_its_interval_by_less_than_a_step(
-    a: Fraction, b: Fraction, integral: bool
-) -> None:
+def test_lattice_encloses_its_interval_within_a_step(a: Fraction, b: Fraction, integral: bool) -> None:
     """Each end is rounded outward, to a multiple of the step, which is a power of two that is fine enough."""
     low, high = min(a, b), max(a, b)
     lattice = Lattice.from_interval(Interval(low, high), integral=integral)
@@ -47,8 +45,8 @@ def test_a_lattice_encloses_its_interval_by_less_than_a_step(
 
 
 @given(ENDS, ENDS, st.integers(0, 18))
-def test_a_lattice_of_decimals_has_steps_of_their_last_digit(a: Fraction, b: Fraction, digits: int) -> None:
-    """It encloses its interval, and its step is 10^-digits, or a power of two as much where there would be too many steps."""
+def test_decimal_lattice_has_steps_of_the_last_digit(a: Fraction, b: Fraction, digits: int) -> None:
+    """Its step is 10^-digits, or 10^-digits times a power of two where there would be too many steps."""
     low, high = min(a, b), max(a, b)
     lattice = Lattice.from_interval(Interval(low, high), integral=False, digits=digits)
     assert lattice.step == Fraction(2) ** lattice.exponent / 10**digits
@@ -59,7 +57,7 @@ def test_a_lattice_of_decimals_has_steps_of_their_last_digit(a: Fraction, b: Fra
 
 @pytest.mark.parametrize("digits", [1, 2, 4, 9, 18])
 @pytest.mark.parametrize("most", [2**BITS, 2**DECIMAL_BITS], ids=["summed", "ranked"])
-def test_the_point_of_a_decimal_is_its_own(digits: int, most: int) -> None:
+def test_decimal_has_its_own_lattice_point(digits: int, most: int) -> None:
     """Read as the nearest DOUBLE, each decimal within the bounds has its own point, and one beyond them that of the end."""
     chance = random.Random(digits)
     ends = (-most // 3, most - 7)
@@ -102,9 +100,7 @@ def test_the_point_of_a_decimal_is_its_own(digits: int, most: int) -> None:
     ],
     ids=str,
 )
-def test_a_value_at_a_bound_that_is_no_multiple_of_the_step_stays_within(
-    bounds: tuple[Any, ...], unit: str, neighbors: str
-) -> None:
+def test_value_at_an_inexact_bound_stays_within(bounds: tuple[Any, ...], unit: str, neighbors: str) -> None:
     """Bounds that binary fractions cannot say move a sum by no more than was derived, from end to end."""
     low, high, engine = (*bounds, "DOUBLE")[:3]
     columns: Declared = {"id": ("INTEGER", None), "x": (engine, {"type": "double", "bounds": [low, high]})}

@@ -17,14 +17,14 @@ ODD = [
 
 
 @pytest.mark.parametrize("sql", ODD)
-def test_ends_beyond_every_float_and_calendar_are_no_surprise(sql: str) -> None:
+def test_ends_beyond_every_float_and_calendar_are_handled(sql: str) -> None:
     """An interval beyond the largest float, or of NULL, ends in a refusal or an answer of dpsql's own."""
     outcome, _ = observed(world(person(1)), sql)
     assert outcome.error is None or outcome.error[0] == "QueryRejected"
     assert len(str(outcome.error)) < 2_000
 
 
-def test_a_choice_between_days_and_moments_has_one_form_for_each() -> None:
+def test_case_of_days_and_moments_has_one_form() -> None:
     """CASE over a DATE and a TIMESTAMP is a TIMESTAMP: each key stands once, and holds its rows."""
     connection = world(*(person(who, day="2020-02-29") for who in range(50)))
     sql = "SELECT CASE WHEN age > 3 THEN day ELSE DATE_TRUNC('month', day) END AS k, COUNT(*) FROM people GROUP BY k"

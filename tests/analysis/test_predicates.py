@@ -113,7 +113,7 @@ _NOT_CONFINING = [
 
 
 @pytest.mark.parametrize(("condition", "words"), [*_CASES, *((case, "") for case in _NOT_CONFINING)])
-def test_a_condition_confines_and_loses_no_row(
+def test_condition_narrows_the_scan_and_loses_no_row(
     both: tuple[dpsql.Connection, dpsql.Connection], condition: str, words: str
 ) -> None:
     """The scan reads these parts and no others, and the exact count is that of a table without parts."""
@@ -128,7 +128,7 @@ def test_a_condition_confines_and_loses_no_row(
     assert runs[0] == runs[1]
 
 
-def test_replaced_units_confine_nothing() -> None:
+def test_replaced_units_narrow_no_scan() -> None:
     """One who is replaced may leave one part for another, so every charge is to the whole."""
     database = duckdb.connect()
     database.execute(_ROWS)

@@ -168,7 +168,7 @@ def read(row: tuple[Any, ...]) -> str:
     "sql",
     [sql for sql, expected in KEYS if expected and all(expected) and "AVG" not in sql and "odd" not in sql],
 )
-def test_no_key_is_left_out(sql: str) -> None:
+def test_no_key_is_missing(sql: str) -> None:
     """Every group that DuckDB finds is among those that are shown; its collation puts Pen and pen into one.
 
     With next to no noise, which would leave out the group of NULL in up to one answer of ten: its count may be below 1.
@@ -183,7 +183,7 @@ def test_no_key_is_left_out(sql: str) -> None:
 
 
 @pytest.mark.parametrize(("sql", "expected"), BOUNDS)
-def test_public_columns_are_bounded_by_what_they_hold(
+def test_public_columns_are_bounded_by_their_values(
     connection: Connection, sql: str, expected: tuple[float, float]
 ) -> None:
     """A sum over public columns needs no bounds in the policy."""
@@ -195,7 +195,7 @@ def test_public_columns_are_bounded_by_what_they_hold(
 @pytest.mark.parametrize(
     "tables", ["sales, items a, items b", "items a, sales, items b", "items b, items a, sales"]
 )
-def test_tables_are_joined_where_they_repeat_rows_least(connection: Connection, tables: str) -> None:
+def test_tables_are_joined_where_they_repeat_fewest_rows(connection: Connection, tables: str) -> None:
     """Two items of a kind do not repeat rows that name the item, whatever order the tables are in."""
     sql = f"SELECT COUNT(*) FROM {tables} WHERE a.kind = shop AND a.id = b.id AND b.id = item"
     assert prepare(connection, sql).plan.analysis.bound.rows == 4
@@ -209,8 +209,8 @@ def test_columns_without_public_bounds_are_refused(connection: Connection, sql: 
     assert caught.value.code == "unbounded"
 
 
-def test_the_best_group_is_one_that_a_row_can_be_in() -> None:
-    """Of groups that nobody is in, the least is one of keys that rows may have: never of those that no row can reach.
+def test_best_group_is_one_that_rows_can_have() -> None:
+    """The least of empty groups is one whose keys rows can have.
 
     Careless: a partner without a number is joined to nobody, and would be the least of all.
     """
@@ -237,7 +237,7 @@ WARES = """
 @pytest.mark.parametrize(
     "asked", ["price", "day", "seen", "score", "score + 1", "price * 2 - score", "LEAST(odd, 0.1)"]
 )
-def test_quantiles_are_chosen_among_public_values(asked: str) -> None:
+def test_quantiles_are_selected_among_public_values(asked: str) -> None:
     """The candidates are what the engine rounds values to: here, all of them are sold."""
     with duckdb.connect() as database:
         database.execute(WARES)
@@ -256,8 +256,8 @@ def test_quantiles_are_chosen_among_public_values(asked: str) -> None:
     assert {point for point, _ in packed.runs} == set(quantile.candidate_points or ())
 
 
-def test_quantiles_of_private_or_many_values_are_chosen_among_all_points(connection: Connection) -> None:
-    """What private rows hold decides no candidate."""
+def test_quantiles_of_private_or_many_values_are_selected_among_all_points(connection: Connection) -> None:
+    """Private rows decide no candidate."""
     for asked in ("stock", "paid", "stock + id", "LEAST(GREATEST(item, 0), 9)"):
         (quantile,) = prepare(connection, f"SELECT MAX({asked}) {ON}").single_release.plan.quantiles
         assert quantile.candidate_points is None

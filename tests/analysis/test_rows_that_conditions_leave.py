@@ -13,7 +13,7 @@ NEVER = ("rn < 0", "rn < 1", "rn = 0", "rn IN (-1, 0)", "rn < 2 AND rn > 4", "-1
 
 
 @pytest.mark.parametrize("condition", NEVER)
-def test_a_condition_that_no_row_fulfils_is_answered(condition: str) -> None:
+def test_unsatisfiable_condition_is_answered(condition: str) -> None:
     connection = worlds.world(*(person(who) for who in range(1, 20)))
     numbered = "SELECT id, cost, ROW_NUMBER() OVER (PARTITION BY id ORDER BY cost) AS rn FROM people"
     sql = f"SELECT COUNT(*), SUM(rn) FROM ({numbered}) AS t WHERE {condition}"

@@ -124,20 +124,22 @@ def bound(sql: str, max_groups: int | None = None, **rules: Any) -> Contribution
         ),
     ],
 )
-def test_bounds(sql: str, rules: dict[str, Any], rows: int, groups: int, limited: bool) -> None:
+def test_bounds_follow_joins_keys_and_limits(
+    sql: str, rules: dict[str, Any], rows: int, groups: int, limited: bool
+) -> None:
     """Rows are multiplied by joins; groups never pass rows, keys or what is stated."""
     found = bound(sql, **rules)
     assert (found.rows, found.groups, found.limits_groups) == (rows, groups, limited)
 
 
-def test_a_query_may_only_lower_the_bound() -> None:
+def test_query_may_only_lower_the_bound() -> None:
     """The smaller of the policy's and the query's max_groups counts."""
     sql = "SELECT COUNT(*) FROM t GROUP BY s"
     assert bound(sql, max_groups=5, rows=20, groups=3).groups == 3
     assert bound(sql, max_groups=2, rows=20, groups=3).groups == 2
 
 
-def test_a_per_unit_choice_does_not_change_the_bound_of_a_join() -> None:
+def test_choice_per_unit_keeps_the_bound_of_a_join() -> None:
     """Rows of a unit that are joined to others of it multiply, whether or not an answer chose among them."""
     for chosen in ("", " WHERE k IN (SELECT k FROM t GROUP BY k)"):
         sql = f"SELECT COUNT(*) FROM t JOIN (SELECT u, x FROM t{chosen}) AS d ON t.u = d.u"

@@ -48,7 +48,7 @@ def test_a_notebook_runs(
     assert any(isinstance(value, Result) for value in shown)
 
 
-def test_magics_ask_and_refuse(
+def test_magics_query_and_refuse(
     interactive: InteractiveShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line, a cell with options and a variable; what is no option, and no connection, is refused."""

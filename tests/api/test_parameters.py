@@ -100,7 +100,7 @@ def test_parameters_without_an_sql_value_are_refused(given: Any) -> None:
         ("age = $age", {"age": 4}, "age = 4"),
     ],
 )
-def test_parameters_are_the_constants_that_they_stand_for(
+def test_parameters_equal_their_constants(
     people: Connection, sql: str, parameters: Any, written: str
 ) -> None:
     """The answer is DuckDB's to the text in which they are written out."""

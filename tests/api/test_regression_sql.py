@@ -100,7 +100,7 @@ def test_regression_is_planned_wherever_a_select_is(con: Connection, sql: str) -
     assert tuple(name for name, _ in planned.columns) == WRITTEN[sql]
 
 
-def test_other_dialects_have_it(con: Connection) -> None:
+def test_other_dialects_support_regression(con: Connection) -> None:
     """ON stands in a text of another dialect, too."""
     asked = "SELECT plan, REGRESS(cost ON age) FROM visits GROUP BY plan"
     columns = con.plan(asked, epsilon=1).columns

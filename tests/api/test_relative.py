@@ -174,8 +174,8 @@ def test_an_unreachable_target_ends_the_search(accountant: str) -> None:
 
 
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)
-def test_the_rest_of_a_budget_ends_it(accountant: str) -> None:
-    """Where the budget does not bear what the target takes, what was released is answered, and the rest is not passed."""
+def test_rest_of_a_budget_ends_the_search(accountant: str) -> None:
+    """The released answer is returned where the budget is less than the target takes."""
     with opened(accountant, epsilon=1, most=None) as connection:
         left = connection.budget()["visits"].remaining_epsilon
         connection.query("SELECT COUNT(DISTINCT patient_id) FROM visits", epsilon=left * Fraction(9, 10))

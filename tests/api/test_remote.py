@@ -201,7 +201,7 @@ def test_aquery_and_defaults(folder: Path, tmp_path: Path) -> None:
         assert dear != both[0][0]["loss"]
 
 
-def test_a_lost_connection_is_reopened_but_new_noise_is_not_repeated(
+def test_lost_connection_is_reopened_without_repeating_new_noise(
     con: RemoteConnection,
 ) -> None:
     sql = "SELECT COUNT(*) FROM visits"

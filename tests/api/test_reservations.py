@@ -88,7 +88,7 @@ def test_replays_are_free_within_a_reservation() -> None:
         assert left(con) == Fraction(1, 2)
 
 
-def test_closing_returns_a_reservation_and_a_crash_keeps_it(tmp_path: Path) -> None:
+def test_closing_returns_a_reservation_and_a_crash_does_not(tmp_path: Path) -> None:
     """Only the same analyst can resume a reservation that a crash left open, by its number."""
     path = tmp_path / "a.ledger"
     with session(path, reserve=0.5) as con:

@@ -69,6 +69,6 @@ def _noisy(value: Any, scale: float, generator: np.random.Generator) -> Any:
     return value + scale * generator.laplace()
 
 
-def told_apart(attack: Callable[[Naive], object], ours: Connection, theirs: Connection) -> bool:
+def distinguishes_worlds(attack: Callable[[Naive], object], ours: Connection, theirs: Connection) -> bool:
     """Whether an attack on the careless engine ends otherwise in one world than in the other."""
     return attack(Naive(ours)) != attack(Naive(theirs))

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from attacks.naive import Naive, told_apart
+from attacks.naive import Naive, distinguishes_worlds
 from speeds import examples
 from worlds import Row, connected, engine_of, observed, person, spent, words_drawn, world
 
@@ -46,28 +46,28 @@ def at_once(budget: dict[str, Any]) -> float:
     return precision(scales(connection, COUNT, whole))
 
 
-def test_averaging_tells_one_person_where_draws_are_free(rows: list[Row]) -> None:
+def test_averaging_reveals_a_person_where_draws_are_free(rows: list[Row]) -> None:
     """The attack works where nothing is charged: the mean of 1,000 answers, rounded, is the exact count."""
 
     def mean(naive: Naive) -> int:
         return round(math.fsum(naive.number(COUNT) for _ in range(TIMES)) / TIMES)
 
-    assert told_apart(mean, world(*rows), world(*rows, person(99)))
+    assert distinguishes_worlds(mean, world(*rows), world(*rows, person(99)))
 
 
-def test_differencing_tells_one_person_where_noise_repeats(rows: list[Row]) -> None:
+def test_differencing_reveals_a_person_where_noise_repeats(rows: list[Row]) -> None:
     """The attack works where equal noise is to stop averages: the difference of two totals is exact."""
 
     def difference(naive: Naive) -> int:
         naive.fresh = False
         return round(naive.number(COUNT) - naive.number(WITHOUT))
 
-    assert told_apart(difference, world(*rows), world(*rows, person(99)))
+    assert distinguishes_worlds(difference, world(*rows), world(*rows, person(99)))
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=IDS)
-def test_the_same_asked_a_thousand_times_is_one_answer(budget: dict[str, Any], rows: list[Row]) -> None:
-    """In whatever words it is asked, no word of entropy is drawn again and nothing is charged again."""
+def test_equivalent_queries_replay_one_answer(budget: dict[str, Any], rows: list[Row]) -> None:
+    """No spelling of a query draws entropy or is charged a second time."""
     connection = world(*rows, budget=budget)
     first = connection.query(COUNT, epsilon=0.5)
     drawn, charged = words_drawn(connection), connection.engine.ledger.read_head()
@@ -82,8 +82,8 @@ def test_the_same_asked_a_thousand_times_is_one_answer(budget: dict[str, Any], r
 
 
 @pytest.mark.parametrize(("budget", "times"), [(BUDGETS[0], examples(TIMES)), (BUDGETS[1], 150)], ids=IDS)
-def test_the_budget_ends_the_averaging(budget: dict[str, Any], times: int, rows: list[Row]) -> None:
-    """Of 1,000 equal queries (150 under zcdp, and where the search is shorter) for new noise each answer is charged, the others are refused for good.
+def test_budget_ends_averaging(budget: dict[str, Any], times: int, rows: list[Row]) -> None:
+    """Each of 1,000 equal queries for new noise (150 in shorter searches) is charged or refused.
 
     All answers together are no more precise than one with the whole budget, and the noise of their mean is
     wider than one person.
@@ -105,8 +105,8 @@ def test_the_budget_ends_the_averaging(budget: dict[str, Any], times: int, rows:
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=IDS)
 @pytest.mark.parametrize("shares", [[1, 1, 1], [90, 1, 1, 1], [1, 2, 4, 8, 16, 32]])
-def test_no_split_of_the_budget_knows_more(shares: list[int], budget: dict[str, Any]) -> None:
-    """However the loss is split over queries, their best average is no more precise than one query."""
+def test_splitting_the_budget_gains_no_precision(shares: list[int], budget: dict[str, Any]) -> None:
+    """The best average of any split queries is no more precise than one query with the whole loss."""
     connection = world(person(1), budget=budget)
     whole = connection.budget()["people"].limit.loss_fraction
     heard: list[float] = []
@@ -136,8 +136,8 @@ SPELT = [
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=IDS)
-def test_one_query_that_asks_the_same_in_many_words_knows_no_more(budget: dict[str, Any]) -> None:
-    """Nine spellings of one count in a SELECT share its loss: equal ones are equal, others have more noise."""
+def test_spellings_in_one_query_gain_no_precision(budget: dict[str, Any]) -> None:
+    """Nine spellings of one count in a SELECT share its loss: equal ones are equal, others are noisier."""
     connection = world(person(1), budget=budget)
     result = connection.query(f"SELECT {', '.join(SPELT)} FROM people", epsilon=Fraction(1, 2))
     values, noise = result.rows[0], result.scales[0]
@@ -149,7 +149,9 @@ def test_one_query_that_asks_the_same_in_many_words_knows_no_more(budget: dict[s
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=IDS)
-def test_totals_with_and_without_one_person_are_two_answers(budget: dict[str, Any], rows: list[Row]) -> None:
+def test_totals_with_and_without_one_person_have_independent_noise(
+    budget: dict[str, Any], rows: list[Row]
+) -> None:
     """Each total is charged and has noise of its own; their difference has the noise of both."""
     connection = world(*rows, person(99), budget=budget)
     drawn = [words_drawn(connection)]
@@ -163,8 +165,8 @@ def test_totals_with_and_without_one_person_are_two_answers(budget: dict[str, An
     assert noise[0] != noise[2]
 
 
-def test_no_face_answers_without_a_charge(rows: list[Row]) -> None:
-    """A cursor, a result, a prepared plan, the shell: each new answer of each face is an entry of the ledger."""
+def test_every_interface_charges_new_answers(rows: list[Row]) -> None:
+    """Each new answer of a cursor, a result, a prepared plan and the shell is an entry of the ledger."""
     connection = world(*rows)
     connection._queries.defaults = replace(connection._queries.defaults, replay=False)
     connection.query(COUNT, epsilon=1)
@@ -184,8 +186,8 @@ def test_no_face_answers_without_a_charge(rows: list[Row]) -> None:
 
 
 @pytest.mark.parametrize("way", ["commit", "rollback", "close", "rollback in the database"])
-def test_nothing_gives_a_charge_back(way: str, tmp_path: Any, rows: list[Row]) -> None:
-    """Neither PEP 249's words nor the owner's transaction nor a new connection undoes what was spent."""
+def test_rollback_does_not_refund_a_charge(way: str, tmp_path: Any, rows: list[Row]) -> None:
+    """Neither PEP 249's rollback nor the owner's transaction nor a new connection undoes a charge."""
     database = engine_of(world(*rows))
     people = {"unit": "id", "rows_per_unit": 1}
     policy = {"budget": {"epsilon": 1}, "tables": {"people": people}}

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from attacks.naive import Naive, told_apart
+from attacks.naive import Naive, distinguishes_worlds
 from properties.worlds import Statistics
 from worlds import Row, person, prepared, statistics, world
 
@@ -52,7 +52,7 @@ def minus(ours: Statistics, theirs: Statistics) -> dict[Any, list[int]]:
 @pytest.mark.parametrize("budget", [{"epsilon": 100}, {"epsilon": 100, "delta": 1e-6}], ids=["pure", "zcdp"])
 @pytest.mark.parametrize("sql", QUERIES)
 def test_noise_is_an_integer_that_ignores_the_data(sql: str, budget: dict[str, Any], rows: list[Row]) -> None:
-    """With equal entropy, neighbours' noisy cells are integers and differ exactly as the exact cells do."""
+    """Neighbours' noisy cells at equal entropy are integers and differ as the exact cells do."""
     ours, theirs = world(*rows, budget=budget), world(*rows, person(99, cost=77.7), budget=budget)
     before, after = noisy(ours, sql), noisy(theirs, sql)
     assert all(type(cell) is int for cells in before.values() for block in cells for cell in block)
@@ -61,7 +61,7 @@ def test_noise_is_an_integer_that_ignores_the_data(sql: str, budget: dict[str, A
 
 @pytest.mark.parametrize("sql", QUERIES[:3])
 def test_released_values_lie_on_the_public_lattice(sql: str, rows: list[Row]) -> None:
-    """A sum is a multiple of the lattice's step, whoever is in the data, though no row's value is."""
+    """A sum is a multiple of the lattice's step for any rows, though no row's value is."""
     steps = set()
     for extra in ([], [person(99, cost=1 / 3)], [person(99, cost=2**-60)]):
         connection = world(*rows, *extra)
@@ -85,6 +85,6 @@ def finer_than_a_sum_with_one(naive: Naive) -> bool:
     return any(abs(value) < 0.5 and Fraction(value) % Fraction(1, 2**53) != 0 for value in one)
 
 
-def test_low_bits_of_float_noise_tell_whether_somebody_is_there(rows: list[Row]) -> None:
+def test_low_bits_of_float_noise_reveal_a_person(rows: list[Row]) -> None:
     """The attack works on float noise: some answers can come from one of two neighbours alone."""
-    assert told_apart(finer_than_a_sum_with_one, world(*rows), world(*rows, person(99)))
+    assert distinguishes_worlds(finer_than_a_sum_with_one, world(*rows), world(*rows, person(99)))

@@ -55,7 +55,7 @@ def crowd(order: str, threads: int) -> Connection:
     return connected(database, {"budget": {"epsilon": 9, "delta": 1e-6}, "tables": {"people": people}})
 
 
-def test_threads_and_order_change_nothing() -> None:
+def test_threads_and_row_order_do_not_change_exact_cells() -> None:
     """One thread or two, rows in any order: the exact cells are the same bit by bit."""
     crowds = [crowd("i", 1), crowd("i", 2), crowd("hash(i)", 2), crowd("-i", 2)]
     for sql in QUERIES:
@@ -64,14 +64,14 @@ def test_threads_and_order_change_nothing() -> None:
         assert all(other == first for other in others)
 
 
-def test_a_float_sum_follows_the_order_of_rows() -> None:
+def test_float_sum_depends_on_the_order_of_rows() -> None:
     """The attack works on sums of floats: equal rows in another order have another sum, far beyond the noise."""
     sums = [Naive(crowd(order, 1)).number("SELECT SUM(cost) FROM people") for order in ("i", "hash(i)", "-i")]
     assert max(sums) - min(sums) > 1000
 
 
-def test_a_repeated_plan_sends_the_same_statement() -> None:
-    """The statement does not depend on the rows, nor on when it is asked for."""
+def test_repeated_plan_sends_the_same_statement() -> None:
+    """The statement depends neither on the rows nor on the time of the query."""
     ours, theirs = crowd("i", 1), crowd("-i", 2)
     for sql in QUERIES:
         assert prepared(ours, sql).statement == prepared(theirs, sql).statement
@@ -101,7 +101,7 @@ def test_integers_neither_wrap_nor_fail(values: dict[str, Any], sql: str) -> Non
     assert spent(after) == 1
 
 
-def test_a_product_is_the_true_product() -> None:
+def test_product_is_exact() -> None:
     """SUM(a * b) of INTEGER columns is exact where 32 bits would wrap or fail."""
     rows = [{"id": who, "a": LARGEST, "b": -LARGEST, "big": 0} for who in range(3)]
     connection = world(*rows, columns=PRODUCTS)
@@ -113,8 +113,8 @@ def test_a_product_is_the_true_product() -> None:
         engine_of(connection).execute("SELECT SUM(a * b) FROM people").fetchall()
 
 
-def test_a_product_beyond_64_bits_is_no_null() -> None:
-    """SUM(big * big) adds up what no BIGINT holds, to the nearest step."""
+def test_product_beyond_64_bits_is_not_null() -> None:
+    """SUM(big * big) adds products beyond BIGINT, rounded to the nearest step."""
     rows = [{"id": who, "a": 0, "b": 0, "big": 10**15} for who in range(3)]
     connection = world(*rows, columns=PRODUCTS)
     ((cells,),) = statistics(connection, "SELECT SUM(big * big) FROM people").values()
@@ -124,8 +124,8 @@ def test_a_product_beyond_64_bits_is_no_null() -> None:
 
 
 @pytest.mark.parametrize("sql", ["SELECT SUM(cost) FROM people", "SELECT AVG(free * free) FROM people"])
-def test_two_huge_doubles_are_two_clamped_values(sql: str) -> None:
-    """1e308 twice is infinite as a float; clamped to its bounds each row counts what it may."""
+def test_huge_doubles_are_clamped_before_the_sum(sql: str) -> None:
+    """1e308 twice is infinite as a float; each row counts within its bounds."""
     sql = sql.replace("free * free", "LEAST(GREATEST(free * free, 0), 100)")
     huge = {"cost": 1e308, "free": 1e308}
     before = world(person(1, **huge))

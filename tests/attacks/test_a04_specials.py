@@ -49,7 +49,7 @@ QUERIES = [
     ("sql", "neighbors"),
     [*((sql, "add_remove") for sql in QUERIES), *((sql, "replace") for sql in QUERIES[::3])],
 )
-def test_a_special_value_moves_nothing_further(sql: str, neighbors: str) -> None:
+def test_special_value_stays_within_sensitivity(sql: str, neighbors: str) -> None:
     """One unit with a special value, twice, moves every block by no more than its sensitivity."""
     connection = world(person(1), person(2, city="Kiel", cost=-5), neighbors=neighbors)
     plan = prepared(connection, sql)
@@ -64,7 +64,7 @@ def test_a_special_value_moves_nothing_further(sql: str, neighbors: str) -> None
 
 @pytest.mark.parametrize("max_groups", [None, 1])
 @pytest.mark.parametrize("sql", [*QUERIES[:6], "SELECT city, COUNT(DISTINCT id) FROM people GROUP BY city"])
-def test_special_ids_are_bounded_like_any_other(sql: str, max_groups: int | None) -> None:
+def test_special_ids_have_the_usual_bound(sql: str, max_groups: int | None) -> None:
     """A unit whose id is NaN, infinite or NULL has its bound, and -0.0 is the same unit as 0.0."""
     columns = COLUMNS | {"id": ("DOUBLE", None)}
     connection = world(person(1), person(2, city="Kiel"), columns=columns)
@@ -78,7 +78,7 @@ def test_special_ids_are_bounded_like_any_other(sql: str, max_groups: int | None
             assert moved == 0 or value is not None
 
 
-def test_a_nan_would_move_a_naive_sum() -> None:
+def test_nan_moves_a_naive_sum() -> None:
     """The attack works on the engine itself: one NaN turns the whole sum into NaN."""
     connection = world(person(1), person(2, cost="nan"))
     assert math.isnan((engine_of(connection).execute("SELECT SUM(cost) FROM people").fetchone() or (0.0,))[0])
@@ -86,7 +86,7 @@ def test_a_nan_would_move_a_naive_sum() -> None:
     assert counted == statistics(world(person(1)), "SELECT COUNT(cost) FROM people")
 
 
-def test_no_special_value_is_ever_released(rows: list[Row]) -> None:
+def test_special_value_is_never_released(rows: list[Row]) -> None:
     """Answers about columns full of specials are finite numbers or NULL."""
     odd = [person(20 + index, cost=value, free=value) for index, value in enumerate(NUMBERS)]
     connection = world(*rows, *odd)

@@ -64,8 +64,8 @@ def session(frame: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", FRAMES)
-def test_broken_text_of_one_row_is_not_seen(kind: str) -> None:
-    """With and without rows of broken text: the same columns, types, receipts and charges, and no error."""
+def test_broken_text_of_one_row_is_not_observable(kind: str) -> None:
+    """Columns, types, receipts and charges are the same with and without rows of broken text."""
     make, crowd = FRAMES[kind], [b"ok"] * 40
     ours = session(make(crowd))
     assert not any(getattr(outcome, "error", None) for outcome in ours)
@@ -89,19 +89,19 @@ def objects(odd: Any) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("case", ODD)
-def test_an_odd_object_of_one_row_is_not_seen(case: str) -> None:
-    """Whatever object one row holds, the frame is opened and every query answered as without it."""
+def test_odd_object_of_one_row_is_not_observable(case: str) -> None:
+    """The frame is opened and every query answered, whatever object one row holds."""
     ours, theirs = (session(objects(value)) for value in ("ok", ODD[case]))
     assert ours == theirs
 
 
-def test_half_a_surrogate_pair_in_a_column_of_text_is_not_seen() -> None:
-    """A column of the type text that Python keeps may hold what the engine cannot read; so too."""
+def test_half_a_surrogate_pair_is_not_observable() -> None:
+    """A text column may hold Python strings that the engine cannot read; they are not observable either."""
     ours, theirs = (session(objects(value).astype({"x": "string[python]"})) for value in ("ok", "\ud800"))
     assert ours == theirs
 
 
-def test_the_engine_itself_fails_and_is_lost() -> None:
+def test_engine_fails_on_broken_text() -> None:
     """The attack works on the engine as it comes: one row fails the query, and every later one with it."""
     engine = duckdb.connect()
     engine.register("people", arrow([b"ok", b"\xc3"]))

@@ -7,7 +7,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from attacks.naive import Naive, told_apart
+from attacks.naive import Naive, distinguishes_worlds
 from worlds import Declared, Refused, Row, cells, engine_of, prepared, spent, world
 
 from dpsql.api.connection import Connection
@@ -54,8 +54,8 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("expression", REFUSED)
-def test_what_could_fail_is_refused(expression: str, refused: Refused) -> None:
-    """In an argument, a filter and a key: refused, nothing charged."""
+def test_fallible_expressions_are_refused(expression: str, refused: Refused) -> None:
+    """Expressions that can fail are refused in an argument, a filter and a key, without a charge."""
     refused(f"SELECT COUNT({expression}) FROM people")
     refused(f"SELECT COUNT(*) FROM people WHERE ({expression}) IS NOT NULL")
     refused(f"SELECT COUNT(*) FROM people GROUP BY {expression}")
@@ -179,7 +179,7 @@ def worst() -> Connection:
 
 
 @pytest.mark.parametrize("unit", ["id", "row"])
-def test_what_is_accepted_never_fails(unit: str) -> None:
+def test_accepted_queries_never_fail(unit: str) -> None:
     """About seventy queries over every special value, in two orders: the engine raises nothing."""
     for seed in (1, 2):
         rows = nasty(seed, 50)
@@ -191,13 +191,13 @@ def test_what_is_accepted_never_fails(unit: str) -> None:
 @pytest.mark.parametrize("column", ["i32", "i64", "ub", "hg"])
 @pytest.mark.parametrize("unit", ["id", "row"])
 def test_integers_too_wide_for_64_bits_are_clamped(column: str, unit: str) -> None:
-    """A bounded column of any integer type is read without an error, whatever it holds."""
+    """A bounded column of any integer type is read without an error."""
     connection = world(*nasty(3, 40), columns=CLAMPED, unit=unit)
     assert cells(connection, prepared(connection, f"SELECT SUM({column}), AVG(-{column}) FROM people"))
 
 
 @pytest.mark.parametrize("kind", ["UHUGEINT", "BIGNUM"])
-def test_a_type_beyond_comparison_is_refused_or_read(kind: str) -> None:
+def test_incomparable_type_is_refused_or_read(kind: str) -> None:
     """A whole-number type that the engine compares by a failing cast is refused by the policy, or never fails."""
     columns: Declared = {"id": ("INTEGER", None), "x": (kind, {"type": "integer", "bounds": [0, 10]})}
     rows: list[Row] = [{"id": 1, "x": 3}, {"id": 2, "x": 2**128 - 1}]
@@ -209,14 +209,14 @@ def test_a_type_beyond_comparison_is_refused_or_read(kind: str) -> None:
 
 
 @pytest.mark.parametrize("sql", GROUPED)
-def test_keys_of_any_kind_reach_the_analyst_without_an_error(sql: str, worst: Connection) -> None:
+def test_keys_of_any_kind_raise_no_error(sql: str, worst: Connection) -> None:
     """Far dates, infinities and strange text as group keys: an answer, empty or not, and a charge."""
     before = spent(worst)
     worst.query(sql, epsilon=0.01)
     assert spent(worst) == before + 1
 
 
-def test_a_crowd_of_far_dates_is_released() -> None:
+def test_frequent_far_dates_are_released() -> None:
     """A key beyond the calendar of Python is shown, or not, but never raises once it has been read."""
     odd: list[Any] = ["200000-01-01", "infinity", "0044-03-15 (BC)", "9999-12-31", "-infinity"]
     rows = [{"id": 100 * index + who, "s": value} for index, value in enumerate(odd) for who in range(60)]
@@ -239,14 +239,14 @@ def test_a_crowd_of_far_dates_is_released() -> None:
         "CAST(d AS INTEGER)",
     ],
 )
-def test_the_engine_itself_would_fail(expression: str, worst: Connection) -> None:
+def test_engine_fails_without_the_whitelist(expression: str, worst: Connection) -> None:
     """The attack works without the whitelist: each of these raises on some row, and says which."""
     with pytest.raises(duckdb.Error):
         engine_of(worst).execute(f"SELECT COUNT({expression}), MAX({expression}) FROM people").fetchall()
 
 
-def test_a_careless_engine_s_error_is_an_answer() -> None:
-    """The attack works where errors pass: a cast that fails on one person's row says so, again and again for nothing."""
+def test_error_of_a_careless_engine_is_an_answer() -> None:
+    """The attack works where errors pass: a failing cast reveals one person's row, again and again, free."""
     row, secret = {"id": 1, "s": "12"}, {"id": 99, "s": "secret"}
     ours, theirs = world(row, columns=COLUMNS), world(row, secret, columns=COLUMNS)
 
@@ -257,12 +257,12 @@ def test_a_careless_engine_s_error_is_an_answer() -> None:
             return f"{error}, charged {naive.spent}"
         return ""
 
-    assert told_apart(failure, ours, theirs)
+    assert distinguishes_worlds(failure, ours, theirs)
     assert "secret" in failure(Naive(theirs))
     assert "charged 0.0" in failure(Naive(theirs))
 
 
-def test_a_failure_on_one_row_would_be_seen(worst: Connection) -> None:
+def test_failure_on_one_row_is_observable(worst: Connection) -> None:
     """The test can fail: a statement that the engine cannot run is a BackendError here too."""
     with pytest.raises(BackendError):
         worst.engine.backend.run_statement("SELECT MAX(CAST(s AS INTEGER)) FROM people")

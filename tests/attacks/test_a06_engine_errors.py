@@ -92,10 +92,10 @@ def everything(error: BaseException) -> str:
 
 @pytest.mark.parametrize("on_fetch", [False, True], ids=["execute", "fetch"])
 @pytest.mark.parametrize("kind", RAISED)
-def test_the_text_is_constant_and_the_charge_stays(
+def test_failure_has_constant_text_and_keeps_its_charge(
     kind: str, on_fetch: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:  # fmt: skip
-    """Whatever is raised, wherever: one text, no cause, no context, no value in any frame, log or stream."""
+    """Every failure has one text, no cause, no context, and no value in any frame, log or stream."""
     connection = world(person(1))
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr(connection.engine.backend._runner, "connection", Failing(RAISED[kind], on_fetch))
@@ -110,8 +110,8 @@ def test_the_text_is_constant_and_the_charge_stays(
     assert spent(connection) == 1
 
 
-def test_what_is_post_processed_is_charged_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that are sorted, or computed on, are charged no later than those that are shown as they are."""
+def test_post_processed_query_is_charged_before_its_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries that sort or compute on rows are charged no later than others."""
     connection = world(person(1))
     monkeypatch.setattr(
         connection.engine.backend._runner, "connection", Failing(RAISED["python"], on_fetch=True)
@@ -121,8 +121,8 @@ def test_what_is_post_processed_is_charged_before_it_is_read(monkeypatch: pytest
     assert spent(connection) == 2
 
 
-def test_the_same_error_whatever_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two failures cannot be told apart: text, code, hint and arguments are equal."""
+def test_all_failures_raise_the_same_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text, code, hint and arguments of two failures are equal."""
     connection = world(person(1), max_failures=len(RAISED))
     shown = set()
     for raised in RAISED.values():
@@ -132,7 +132,7 @@ def test_the_same_error_whatever_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(shown) == 1
 
 
-def test_a_real_failure_is_hidden_like_a_staged_one() -> None:
+def test_real_failure_is_hidden_like_a_simulated_one() -> None:
     """A view that fails on a row's value: the engine names the value, the analyst's error does not."""
     connection = world(person(1, word="1"), person(2, word=SECRET))
     database = engine_of(connection)
@@ -146,14 +146,14 @@ def test_a_real_failure_is_hidden_like_a_staged_one() -> None:
     assert spent(connection) == 1
 
 
-def test_a_careless_engine_passes_the_text_on() -> None:
-    """The attack works where the engine's words pass: the error names whoever is in the row."""
+def test_careless_engine_passes_its_error_on() -> None:
+    """The attack works where the engine's words pass: the error quotes a row."""
     naive = Naive(world(person(1, word="1"), person(2, word=SECRET)))
     with pytest.raises(duckdb.ConversionException, match=SECRET):
         naive.query("SELECT SUM(CAST(word AS INTEGER)) FROM people")
 
 
-def test_an_open_transaction_of_the_owner_is_left_as_it_is() -> None:
+def test_open_transaction_of_the_owner_continues() -> None:
     """Within the owner's own transaction a query is answered, and the transaction goes on."""
     connection = world(person(1))
     database = engine_of(connection)
@@ -166,8 +166,8 @@ def test_an_open_transaction_of_the_owner_is_left_as_it_is() -> None:
     assert database.execute("SELECT COUNT(*) FROM people").fetchone() == (1,)
 
 
-def test_an_error_keeps_its_silence_inside_another_handler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked while the analyst handles an error of his own, the context is his error and nothing else."""
+def test_error_within_another_handler_has_no_context_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query within the analyst's own error handler has his error as its context and nothing else."""
     connection = world(person(1))
     monkeypatch.setattr(connection.engine.backend._runner, "connection", Failing(RAISED["conversion"]))
     mine = KeyError("mine")

@@ -93,56 +93,56 @@ def alternating() -> list[Row]:
     return [person(who, cost=100.0 * (who % 2)) for who in range(200)]
 
 
-def test_one_person_moves_every_rank() -> None:
+def test_one_person_changes_every_rank() -> None:
     """The attack works on a careless engine: a first row shifts the others' ranks, and the sum by far more than its bound."""
     ours, theirs = (Naive(world(*first, *alternating()), bound=100) for first in ([], [person(-1, cost=0)]))
     assert abs(ours.number(EVERY_OTHER) - theirs.number(EVERY_OTHER)) > 90 * 100
 
 
-def test_what_ranks_rows_is_refused(refused: Refused) -> None:
-    """The query of the attack, and its parts: refused, nothing charged."""
+def test_ranking_rows_is_refused(refused: Refused) -> None:
+    """The query of the attack and its parts are refused without a charge."""
     refused(EVERY_OTHER)
     refused("SELECT SUM(cost) FROM people WHERE rowid % 2 = 0")
     refused("SELECT SUM(cost) FROM people QUALIFY ROW_NUMBER() OVER (ORDER BY id) % 2 = 0")
 
 
 @pytest.mark.parametrize("window", [*WINDOWS, *GROUPS])
-def test_no_window_sees_rows(window: str, refused: Refused) -> None:
-    """In an argument, a filter, a key, a join, a branch, a derived table's columns and QUALIFY, HAVING: refused."""
+def test_windows_over_rows_are_refused(window: str, refused: Refused) -> None:
+    """They are refused in arguments, filters, keys, joins, branches, derived tables, QUALIFY and HAVING."""
     for place in BELOW:
         refused(place.format(window))
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-def test_no_window_over_groups_sees_rows(window: str, refused: Refused) -> None:
-    """In QUALIFY, an output and ORDER BY of what is released, a window over columns of rows: refused."""
+def test_windows_over_columns_of_rows_are_refused(window: str, refused: Refused) -> None:
+    """They are refused in QUALIFY, outputs and ORDER BY of a release."""
     for place in ABOVE:
         refused(place.format(window))
 
 
 @pytest.mark.parametrize("rows", ROWS)
-def test_no_choice_among_rows_feeds_an_aggregate(rows: str, refused: Refused) -> None:
-    """In a derived table, a common table expression, a filter and a join: refused."""
+def test_choosing_rows_below_an_aggregate_is_refused(rows: str, refused: Refused) -> None:
+    """Choosing rows in a derived table, a common table expression, a filter or a join is refused."""
     for around in AROUND:
         refused(around.format(rows))
 
 
 @pytest.mark.parametrize("modifier", MODIFIERS)
-def test_no_clause_reaches_below_the_aggregate(modifier: str, refused: Refused) -> None:
+def test_row_order_clauses_below_the_aggregate_are_refused(modifier: str, refused: Refused) -> None:
     """A limit that depends on rows, a named window, a join by place: refused."""
     refused(f"SELECT COUNT(*) FROM people {modifier}")
 
 
 @pytest.mark.parametrize("call", ["ANY_VALUE", "FIRST", "LAST", "ARBITRARY", "LIST", "MODE"])
-def test_no_aggregate_shows_a_row(call: str, refused: Refused) -> None:
+def test_aggregate_that_shows_a_row_is_refused(call: str, refused: Refused) -> None:
     """An aggregate whose value is some row's own: refused."""
     refused(f"SELECT {call}(cost) FROM people")
     refused(f"SELECT city, {call}(cost ORDER BY id) FROM people GROUP BY city")
     refused("SELECT MEDIAN(cost ORDER BY id) FROM people")
 
 
-def test_a_limit_above_the_release_sees_released_rows_alone(town: Connection) -> None:
-    """LIMIT and ORDER BY of the outer query are answered: what they choose among is released."""
+def test_outer_limit_sees_released_rows_only(town: Connection) -> None:
+    """LIMIT and ORDER BY of the outer query are answered: they choose among released rows."""
     sql = "SELECT city, COUNT(*) AS n FROM people GROUP BY city ORDER BY n DESC LIMIT 1"
     assert len(town.query(sql, epsilon=1)) == 1
     statement = town.explain(sql, epsilon=1).prepared.statement.sql

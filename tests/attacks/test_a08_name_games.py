@@ -71,7 +71,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("table", ["PEOPLE", "main.people", '"people"', "memory.main.people", "People AS p"])
-def test_a_careless_engine_takes_another_spelling_for_a_public_table(table: str, town: Connection) -> None:
+def test_careless_engine_reads_another_spelling_as_a_public_table(table: str, town: Connection) -> None:
     """The attack works where a name is compared as it is written: the exact count, without noise or charge."""
     naive = Naive(town)
     assert naive.query(f"SELECT COUNT(*) FROM {table}") == [(3,)]
@@ -80,22 +80,22 @@ def test_a_careless_engine_takes_another_spelling_for_a_public_table(table: str,
 
 
 @pytest.mark.parametrize("table", SPELLINGS)
-def test_every_spelling_means_the_one_table(table: str, town: Connection) -> None:
+def test_every_spelling_names_the_same_table(table: str, town: Connection) -> None:
     """Case, quotes and aliases change nothing: the same rows are read and charged to the same budget."""
     plan = prepared(town, f"SELECT COUNT(*), AVG(age) FROM {table}")
     assert plan.tables == ("people",)
     assert cells(town, plan) == cells(town, prepared(town, "SELECT COUNT(*), AVG(age) FROM people"))
 
 
-def test_a_column_by_its_table_s_whole_name_is_that_column(town: Connection) -> None:
-    """With the schema before it, nothing else is read or charged."""
+def test_qualified_column_is_the_same_column(town: Connection) -> None:
+    """A column with its schema before it is read and charged as without."""
     plan = prepared(town, "SELECT COUNT(main.people.age) FROM people")
     assert plan.tables == ("people",)
     assert cells(town, plan) == cells(town, prepared(town, "SELECT COUNT(age) FROM people"))
 
 
-def test_a_parameter_names_no_table(town: Connection) -> None:
-    """By name as by place: what is given is a value."""
+def test_parameter_names_no_table(town: Connection) -> None:
+    """A parameter is a value, by name as by position."""
     with pytest.raises(dpsql.Error):
         town.explain("SELECT COUNT(*) FROM $people", {"people": "people"})
 
@@ -106,7 +106,7 @@ def test_other_names_are_refused(sql: str, refused: Refused) -> None:
     refused(sql, *(["people"] if "?" in sql else []))
 
 
-def test_an_alias_that_is_another_table_s_name_changes_nothing(town: Connection) -> None:
+def test_alias_that_names_another_table_changes_nothing(town: Connection) -> None:
     """The private table called by the public one's name stays private, and keeps its budget."""
     sql = "SELECT people.rank, COUNT(*) FROM people AS regions JOIN regions AS people ON regions.city = people.name GROUP BY 1"
     plan = prepared(town, sql)
@@ -114,7 +114,7 @@ def test_an_alias_that_is_another_table_s_name_changes_nothing(town: Connection)
     assert {len(cell) for cell in cells(town, plan).values()} == {len(plan.plan.vectors)}
 
 
-def test_an_undeclared_table_and_one_that_is_not_there_cannot_be_told_apart() -> None:
+def test_undeclared_and_missing_tables_are_indistinguishable() -> None:
     """The refusal of a name is the same whether or not the database has a table of that name."""
     ours, theirs = world(person(1)), world(person(1))
     engine_of(theirs).execute("CREATE TABLE hidden AS SELECT 42 AS answer; CREATE VIEW nobody AS SELECT 1")
@@ -133,8 +133,8 @@ def test_an_undeclared_table_and_one_that_is_not_there_cannot_be_told_apart() ->
     ],
     ids=["schema", "temporary table", "temporary view"],
 )
-def test_the_table_that_was_checked_is_the_one_that_is_read(shadow: str) -> None:
-    """Where the owner's connection has two tables of one name: refused, or the checked one is read."""
+def test_checked_table_is_the_table_read(shadow: str) -> None:
+    """Two tables of one name in the owner's connection are refused, or the checked one is read."""
     database = engine_of(world(person(1), person(2)))
     database.execute(shadow)
     rules = {"unit": "row", "columns": {"age": COLUMNS["age"][1]}}
@@ -173,8 +173,8 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_that_the_written_sql_uses_itself(name: str) -> None:
-    """A table and a column of such a name: the unit is still the unit, and one unit's rows stay bounded."""
+def test_names_used_by_emitted_sql_keep_the_bound(name: str) -> None:
+    """A table or column named like one in the emitted SQL keeps its unit and its bound."""
     columns = {
         "id": COLUMNS["id"],
         "city": COLUMNS["city"],
@@ -210,8 +210,8 @@ def test_names_that_the_written_sql_uses_itself(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["#unit", "#contribution", "#"])
-def test_names_that_begin_like_the_written_sql_s_own_are_refused(name: str) -> None:
-    """A table or column whose name begins with # would meet the names of the written SQL: a PolicyError."""
+def test_names_with_the_prefix_of_emitted_sql_are_refused(name: str) -> None:
+    """A table or column whose name begins with # would collide with emitted names: a PolicyError."""
     columns = {"id": COLUMNS["id"], name: ("INTEGER", {"type": "integer"})}
     with pytest.raises(dpsql.PolicyError):
         world(columns=columns)
@@ -222,8 +222,8 @@ def test_names_that_begin_like_the_written_sql_s_own_are_refused(name: str) -> N
 
 
 @pytest.mark.parametrize("pair", [("straße", "strasse"), ("É", "é"), ("\u212a", "k")], ids=ascii)
-def test_names_that_only_unicode_folds_together_stay_apart(pair: tuple[str, str]) -> None:
-    """The engine holds such names to be different, so the declared one never leads to the other."""
+def test_names_equal_by_unicode_folding_stay_distinct(pair: tuple[str, str]) -> None:
+    """The engine treats such names as different, so the declared one never leads to the other."""
     declared, other = pair
     columns = {
         "id": COLUMNS["id"],
@@ -236,8 +236,8 @@ def test_names_that_only_unicode_folds_together_stay_apart(pair: tuple[str, str]
         connection.query(f'SELECT SUM("{other}") FROM people')
 
 
-def test_the_time_stands_still() -> None:
-    """What makes worlds comparable: their clocks agree."""
+def test_clock_is_frozen() -> None:
+    """Worlds are comparable because their clocks agree."""
     connection = world(person(1))
     connection.query("SELECT COUNT(*) FROM people")
     assert connection.engine.ledger.list_entries()[0].at == NOON

@@ -68,8 +68,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("sql", REFUSED)
-def test_a_statement_is_read_whole_or_refused(town: Connection, sql: str) -> None:
-    """Nothing is charged, no table is made, and a refusal points into the text that was asked."""
+def test_statement_is_read_whole_or_refused(town: Connection, sql: str) -> None:
+    """A refused statement charges nothing, makes no table, and points into the analyst's text."""
     before = len(town.engine.ledger.list_entries())
     with pytest.raises(dpsql.Error) as caught:
         town.query(sql, [1] if "?" in sql else ())
@@ -94,13 +94,13 @@ def test_comments_hide_nothing() -> None:
 @pytest.mark.parametrize(
     "sql", ["SELECT 'create synthetic table'", "SELECT 1 AS drop_table", "create_table", "DROP"]
 )
-def test_other_statements_are_no_concern(sql: str) -> None:
+def test_statement_words_in_quotes_are_ignored(sql: str) -> None:
     """Words in texts and names make no statement about tables."""
     assert parse_session_statement(sql) is None
 
 
-def test_a_session_table_shadows_nothing() -> None:
-    """With a table of the session, private tables are as private, whatever the query calls them; many writes are refused."""
+def test_session_table_shadows_no_table() -> None:
+    """Private tables stay private whatever session tables exist, and many writes are refused."""
     con = world(*(person(who) for who in range(30)))
     con.query("CREATE SYNTHETIC TABLE x AS SELECT city FROM people WITH (epsilon = 3)")
     for sql in (
@@ -123,7 +123,7 @@ def test_a_session_table_shadows_nothing() -> None:
     assert len(con.engine.ledger.list_entries()) == 1
 
 
-def test_sessions_in_turn_share_no_tables() -> None:
+def test_successive_sessions_share_no_tables() -> None:
     """A connection that several sessions use keeps nothing of one for the next."""
     con = world(person(1))
     con.disable_session_tables()

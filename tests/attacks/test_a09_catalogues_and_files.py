@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pyarrow
 import pytest
-from attacks.naive import Naive, told_apart
+from attacks.naive import Naive, distinguishes_worlds
 from worlds import Refused, Row, connected, engine_of, person, spent, world
 
 import dpsql
@@ -154,7 +154,7 @@ def place(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_nothing_but_declared_tables_stands_in_from(
+def test_only_declared_tables_are_allowed_in_from(
     source: str, refused: Refused, place: dict[str, str]
 ) -> None:
     """Table functions, files, catalogues and schemas are no tables: refused, nothing charged."""
@@ -163,15 +163,15 @@ def test_nothing_but_declared_tables_stands_in_from(
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_only_a_select_is_a_query(statement: str, refused: Refused, place: dict[str, str]) -> None:
-    """Whatever changes, attaches, copies, installs or sets: refused, nothing charged, nothing written."""
+def test_only_select_is_a_query(statement: str, refused: Refused, place: dict[str, str]) -> None:
+    """Statements that change, attach, copy, install or set are refused: nothing is charged or written."""
     refused(statement.format(**place))
     assert sorted(path.name for path in Path(place["folder"]).iterdir()) == ["x.csv"]
 
 
 @pytest.mark.parametrize("call", FUNCTIONS)
-def test_no_function_reads_the_surroundings(call: str, refused: Refused, place: dict[str, str]) -> None:
-    """Neither over rows nor over released values."""
+def test_functions_do_not_read_the_environment(call: str, refused: Refused, place: dict[str, str]) -> None:
+    """Neither functions of rows nor functions of released values do."""
     call = call.format(**place)
     refused(f"SELECT COUNT({call}) FROM people")
     refused(f"SELECT {call}, COUNT(*) FROM people")
@@ -227,10 +227,10 @@ def locked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.parametrize("statement", LOCKED)
-def test_the_engine_is_locked_behind_the_whitelist(
+def test_engine_is_locked_behind_the_whitelist(
     statement: str, locked: Connection, place: dict[str, str]
 ) -> None:
-    """Even a statement that got through finds no file, extension, setting or variable of the program."""
+    """A statement that passed the whitelist would still find no file, extension, setting or variable."""
     secret_of_the_program = pyarrow.table({"a": [42]})
     assert secret_of_the_program.num_rows == 1
     with pytest.raises(duckdb.Error):
@@ -249,14 +249,14 @@ def test_the_engine_is_locked_behind_the_whitelist(
         ("lock_configuration", True),
     ],
 )
-def test_the_locks_are_closed_for_good(setting: str, value: bool, locked: Connection) -> None:
+def test_locks_stay_closed(setting: str, value: bool, locked: Connection) -> None:
     """Each lock is closed, and the last one keeps all of them so."""
     assert engine_of(locked).execute(f"SELECT current_setting('{setting}')").fetchone() == (value,)
     with pytest.raises(duckdb.Error):
         engine_of(locked).execute(f"SET {setting} = {not value}")
 
 
-def test_an_unlocked_engine_would_read_them(place: dict[str, str]) -> None:
+def test_unlocked_engine_reads_files_and_variables(place: dict[str, str]) -> None:
     """The attack works on an engine as it comes: it reads files and variables of the program."""
     secret_of_the_program = pyarrow.table({"a": [42]})
     assert secret_of_the_program.num_rows == 1
@@ -276,9 +276,11 @@ def test_an_unlocked_engine_would_read_them(place: dict[str, str]) -> None:
         "SELECT COUNT(*) FROM json_execute_serialized_sql(json_serialize_sql('SELECT * FROM people'))",
     ],
 )
-def test_a_careless_engine_s_catalogue_counts_exactly(sql: str, rows: list[Row]) -> None:
-    """The attack works where only names in FROM are looked at: a function of the engine counts, free of noise."""
-    assert told_apart(lambda naive: (naive.query(sql), naive.spent), world(*rows), world(*rows, person(99)))
+def test_catalogue_of_a_careless_engine_counts_exactly(sql: str, rows: list[Row]) -> None:
+    """The attack works where only names in FROM are checked: an engine's function counts without noise."""
+    assert distinguishes_worlds(
+        lambda naive: (naive.query(sql), naive.spent), world(*rows), world(*rows, person(99))
+    )
     assert Naive(world(*rows)).query(sql) == [(len(rows),)]
 
 
@@ -334,7 +336,7 @@ class Day(dt.date):
     ],
     ids=["text", "whole", "real", "day"],
 )
-def test_a_parameter_is_a_value_whatever_it_says_of_itself(sql: str, value: Any) -> None:
+def test_parameter_object_is_read_as_a_value(sql: str, value: Any) -> None:
     """An object that writes itself as SQL is taken for its value, or refused; its words are never sent."""
     connection = world(person(1))
     engine_of(connection).execute("CREATE TABLE hidden AS SELECT 42 AS answer")

@@ -29,8 +29,8 @@ DOMAINS = {
 
 
 @pytest.mark.parametrize("unit", ["id", "row"])
-def test_an_ungrouped_aggregate_is_one_row(unit: str) -> None:
-    """Over nobody at all, over nobody who passes the filter and over one unit: exactly one row, one charge."""
+def test_ungrouped_aggregate_has_one_row(unit: str) -> None:
+    """It has one row and one charge over no rows, no filtered rows and one unit."""
     connection = world(unit=unit)
     for rows in ([], [person(1)], [person(None)]):
         hold(connection, rows)
@@ -43,10 +43,10 @@ def test_an_ungrouped_aggregate_is_one_row(unit: str) -> None:
 
 @pytest.mark.parametrize("unit", ["id", "row"])
 @pytest.mark.parametrize(("sql", "groups"), DOMAINS.items())
-def test_known_keys_are_all_there_in_their_own_order(
+def test_public_keys_are_all_shown_in_a_fixed_order(
     sql: str, groups: int, unit: str, rows: list[Row]
 ) -> None:
-    """With public domains, nobody, one unit and many give the same keys in the same order.
+    """No units, one unit and many give the same public keys in the same order.
 
     A group of NULL is shown, or not, by its noisy count alone: see `test_null_groups`.
     """
@@ -62,8 +62,8 @@ def test_known_keys_are_all_there_in_their_own_order(
     assert len(seen[0]) == groups
 
 
-def test_nothing_is_declared_to_be_null_away() -> None:
-    """With nullable: false, rows without the key are dropped, and no key appears for them."""
+def test_not_null_key_has_no_null_group() -> None:
+    """Rows without the key of nullable: false are dropped, and no group of NULL appears."""
     columns = COLUMNS | {
         "city": ("VARCHAR", {"type": "varchar", "values": ["Bonn", "Kiel"], "nullable": False})
     }
@@ -72,7 +72,7 @@ def test_nothing_is_declared_to_be_null_away() -> None:
         assert [row[0] for row in result] == ["Bonn", "Kiel"]
 
 
-def test_a_naive_query_shows_who_is_there() -> None:
+def test_naive_query_reveals_presence() -> None:
     """The attack works on the engine itself: over nobody the sum is NULL and the groups are gone."""
     empty, one = engine_of(world()), engine_of(world(person(1)))
     total, grouped = "SELECT SUM(cost) FROM people", "SELECT city, COUNT(*) FROM people GROUP BY city"
@@ -92,10 +92,8 @@ def test_a_naive_query_shows_who_is_there() -> None:
         ("BOOLEAN", {"nullable": False}, False),
     ],
 )
-def test_the_schema_says_what_is_never_null_where_the_policy_does_not(
-    kind: str, said: dict[str, bool], null: bool
-) -> None:
-    """What is NOT NULL, by itself or by a CHECK, has no group of NULL, in any world."""
+def test_schema_not_null_column_has_no_null_group(kind: str, said: dict[str, bool], null: bool) -> None:
+    """A column that is NOT NULL, by itself or by a CHECK, has no group of NULL in any world."""
     found = world(columns=COLUMNS | {"member": (kind, {"type": "boolean", **said})})
     part = prepared(found, "SELECT member, COUNT(*) FROM people GROUP BY member").single_release
     assert part.plan.analysis.domains == ((False, True, None) if null else (False, True),)
@@ -109,10 +107,10 @@ def test_the_schema_says_what_is_never_null_where_the_policy_does_not(
         ("HUGEINT NOT NULL", {"type": "integer"}, "age", 2**100),
     ],
 )
-def test_what_is_read_as_null_is_counted_though_the_schema_says_not_null(
+def test_value_read_as_null_is_counted_under_not_null(
     kind: str, rules: dict[str, Any], column: str, value: object
 ) -> None:
-    """A value that is not listed, NaN or too large has its row in COUNT(*), whatever stands beside it."""
+    """Unlisted, NaN and too large values have their rows in COUNT(*)."""
     rows = [person(number, **{column: value}) for number in range(1, 60)]
     found = world(*rows, columns=COLUMNS | {column: (kind, rules)}, budget={"epsilon": 10**7, "delta": 1e-6})
     for sql, expected in (

@@ -23,16 +23,16 @@ from worlds import COLUMNS, Declared, Row, assert_within, cells, engine_of, hold
     ],
 )
 @pytest.mark.parametrize("unit", ["id", "row"])
-def test_a_key_of_one_unit_is_never_shown(sql: str, unit: str) -> None:
-    """GROUP BY a social security number: in 200 runs none of 50 is shown."""
+def test_key_of_one_unit_is_never_shown(sql: str, unit: str) -> None:
+    """GROUP BY a social security number shows none of 50 in 200 runs."""
     sql = sql.replace("COUNT(DISTINCT id)", "COUNT(*)") if unit == "row" else sql
     connection = world(*(person(who, word=f"123-45-{who:04}") for who in range(50)), unit=unit)
     assert all(keys == [] for keys in shown(connection, sql))
 
 
 @pytest.mark.parametrize("declared", [False, True], ids=["unknown", "declared"])
-def test_a_small_department_is_never_shown(*, declared: bool) -> None:
-    """Below the minimum frequency no noise and no threshold shows a key; a crowd's key is shown."""
+def test_small_department_is_never_shown(*, declared: bool) -> None:
+    """No noise shows a key below the minimum frequency; a crowd's key is shown."""
     kept = {"type": "varchar", **({"values": ["crowd", "alone", "empty"]} if declared else {})}
     columns = COLUMNS | {"word": ("VARCHAR", kept)}
     rows: list[Row] = [person(who, word="crowd") for who in range(150)]
@@ -44,7 +44,7 @@ def test_a_small_department_is_never_shown(*, declared: bool) -> None:
     assert without_threshold(connection, sql) == [("crowd",)]
 
 
-def test_many_rows_of_one_unit_are_still_one_unit() -> None:
+def test_many_rows_of_one_unit_count_as_one_unit() -> None:
     """A unit cannot raise its own group over the threshold by repeating itself."""
     connection = world(*(person(7, word="mine") for _ in range(300)))
     for aggregate in ("COUNT(*)", "SUM(cost), COUNT(cost)", "AVG(age)"):
@@ -73,7 +73,7 @@ KINDS = {"VARCHAR": "varchar", "DOUBLE": "double", "TIMESTAMP_NS": "timestamp"}
 
 @pytest.mark.parametrize("unit", ["id", "row"])
 @pytest.mark.parametrize("case", SPELT)
-def test_one_unit_cannot_change_how_a_key_is_spelt(case: str, unit: str) -> None:
+def test_one_unit_cannot_change_the_spelling_of_a_key(case: str, unit: str) -> None:
     """The crowd's key and its counts are the same whether or not a unit with an equal value is there."""
     engine, key, common, odd = SPELT[case]
     columns: Declared = {"id": ("INTEGER", None), "k": (engine, {"type": KINDS[engine.split()[0]]})}
@@ -92,7 +92,7 @@ def test_one_unit_cannot_change_how_a_key_is_spelt(case: str, unit: str) -> None
 
 @pytest.mark.parametrize("unit", ["id", "row"])
 @pytest.mark.parametrize("setup", [(), ("SET default_collation = 'nocase'",)], ids=["column", "default"])
-def test_a_collation_does_not_empty_a_declared_group(unit: str, setup: tuple[str, ...]) -> None:
+def test_collation_does_not_empty_a_declared_group(unit: str, setup: tuple[str, ...]) -> None:
     """A value that a collation holds equal to a declared one moves that group by its own rows at most."""
     engine = "VARCHAR" if setup else "VARCHAR COLLATE NOCASE"
     columns = {"id": ("INTEGER", None), "k": (engine, {"type": "varchar", "values": ["Bonn", "Kiel"]})}
@@ -107,14 +107,14 @@ def test_a_collation_does_not_empty_a_declared_group(unit: str, setup: tuple[str
         assert_within(plan, cells(ours, plan), cells(theirs, plan))
 
 
-def test_a_careless_engine_shows_every_key() -> None:
+def test_careless_engine_shows_every_key() -> None:
     """The attack works where groups are those of the data: everybody's number is in the answer."""
     numbers = {f"123-45-{who:04}" for who in range(50)}
     naive = Naive(world(*(person(who, word=number) for who, number in enumerate(sorted(numbers)))))
     assert {word for word, _ in naive.query("SELECT word, COUNT(*) FROM people GROUP BY word")} == numbers
 
 
-def test_the_engine_lets_one_row_spell_a_key() -> None:
+def test_engine_lets_one_row_spell_a_key() -> None:
     """The attack works on the engine itself: which of two equal values stands for the group follows the rows."""
     columns = {"id": ("INTEGER", None), "k": ("DOUBLE", {"type": "double"})}
     crowd: list[Row] = [{"id": 2, "k": "0.0"}, {"id": 3, "k": "0.0"}]

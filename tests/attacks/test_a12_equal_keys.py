@@ -63,8 +63,8 @@ CASES: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("unit", ["id", "row"])
 @pytest.mark.parametrize("case", CASES)
-def test_equal_keys_are_counted_as_the_join_compares_them(case: str, unit: str) -> None:
-    """One unit moves a count after the join by no more than was derived, whatever makes its key match."""
+def test_equal_keys_count_as_the_join_compares(case: str, unit: str) -> None:
+    """One unit moves a count after the join by no more than derived, however its key matches."""
     engine, kind, value, public, rules = CASES[case]
     columns: Declared = {"id": ("INTEGER", None), "k": (engine, {"type": kind})}
     declared = {"public": True, **({"columns": {"key": rules}} if rules else {})}

@@ -34,7 +34,7 @@ MANY = 99_000
 CROWD = [person(who, city="Kiel") for who in range(5)]
 
 
-def test_a_careless_engine_counts_one_person_a_million_times() -> None:
+def test_careless_engine_counts_one_person_a_million_times() -> None:
     """The attack works where the bound is believed before the join: noise of one hides a million of nobody's rows."""
     ours, theirs = (
         Naive(world(*CROWD, *more, setup=[COPIES], tables=PUBLIC)) for more in ([], [person(99, city="Bonn")])
@@ -44,7 +44,7 @@ def test_a_careless_engine_counts_one_person_a_million_times() -> None:
 
 @pytest.mark.parametrize("unit", ["id", "row"])
 @pytest.mark.parametrize("join", ["JOIN", "LEFT JOIN"])
-def test_a_join_that_repeats_a_row_is_bounded_after_the_join(join: str, unit: str) -> None:
+def test_join_that_repeats_a_row_is_bounded_after_the_join(join: str, unit: str) -> None:
     """One person moves the count by as much as was derived: a million for each of their rows, and no more."""
     connection = world(*CROWD, unit=unit, setup=[COPIES], tables=PUBLIC)
     plan = prepared(connection, f"SELECT COUNT(*) FROM people {join} copies ON city = place")
@@ -71,8 +71,8 @@ REPEATED = {
 
 @pytest.mark.parametrize("unit", ["row", "id"])
 @pytest.mark.parametrize("sql", REPEATED)
-def test_rows_that_the_query_makes_itself_are_counted(sql: str, unit: str) -> None:
-    """However a query repeats public rows, the bound is as often as they repeat a person's."""
+def test_rows_that_the_query_repeats_are_counted(sql: str, unit: str) -> None:
+    """The bound counts the repetitions, however a query repeats public rows."""
     connection = world(person(7, age=5, city="Kiel"), unit=unit)
     plan = prepared(connection, sql)
     before = cells(connection, plan)
@@ -84,7 +84,7 @@ def test_rows_that_the_query_makes_itself_are_counted(sql: str, unit: str) -> No
     assert moved == plan.plan.vectors[0].sensitivity.l1
 
 
-def test_groups_that_a_join_makes_are_bounded_too() -> None:
+def test_groups_made_by_a_join_are_bounded() -> None:
     """A person whom a join puts into a thousand groups counts in as many as the policy says, with as many rows."""
     few = "CREATE TABLE copies AS SELECT 'Bonn' AS place, i AS number FROM range(1000) AS r(i)"
     connection = world(*CROWD, setup=[few], tables=PUBLIC, table={"max_groups": 3})
@@ -101,7 +101,7 @@ def test_groups_that_a_join_makes_are_bounded_too() -> None:
         assert 1 <= len(changed) <= 3
 
 
-def test_joins_that_multiply_each_other_are_refused_in_time() -> None:
+def test_multiplying_joins_are_refused_in_time() -> None:
     """A million times a million rows for one person: refused before anything is read, with no charge."""
     connection = world(*CROWD, setup=[COPIES], tables=PUBLIC)
     sql = "SELECT COUNT(*) FROM people JOIN copies AS a ON city = a.place JOIN copies AS b ON city = b.place"
@@ -112,7 +112,7 @@ def test_joins_that_multiply_each_other_are_refused_in_time() -> None:
 
 
 @pytest.mark.parametrize("rows_per_unit", [1, 2, 7])
-def test_more_rows_than_the_policy_expects_are_cut(rows_per_unit: int) -> None:
+def test_rows_beyond_the_policy_limit_are_cut(rows_per_unit: int) -> None:
     """A person with 99,009 rows moves each statistic by what the bound allows; a careless count moves by all of them."""
     connection = world(*CROWD, table={"rows_per_unit": rows_per_unit})
     mine = [person(99, cost=cost, city=city) for cost in (100, -5, None) for city in ("Bonn", "Kiel", None)]
@@ -175,7 +175,7 @@ REPEATING = [
 
 
 @pytest.mark.parametrize("sql", REPEATING)
-def test_what_repeats_rows_of_one_person_is_bounded_person_by_person(sql: str) -> None:
+def test_repeated_rows_are_bounded_per_person(sql: str) -> None:
     """Self-joins, joins on no equality, set operations by position, groups of a person: within what was derived."""
     connection = world(*CROWD, *CROWD, person(7, city="Bonn", cost=50, age=3))
     plan = prepared(connection, sql)
@@ -191,12 +191,12 @@ def test_what_repeats_rows_of_one_person_is_bounded_person_by_person(sql: str) -
 
 
 @pytest.mark.parametrize("sql", REFUSED)
-def test_what_repeats_rows_without_a_known_bound_is_refused(sql: str, refused: Refused) -> None:
+def test_repeating_rows_without_a_bound_is_refused(sql: str, refused: Refused) -> None:
     """Joins of different people's rows, of places, of rows without a person, unnesting: refused, nothing charged."""
     refused(sql)
 
 
-def test_a_careless_engine_follows_a_name_into_another_column() -> None:
+def test_careless_engine_confuses_columns_of_a_union() -> None:
     """The attack works where a UNION's unit is found by name: swapped, a person's 99,000 rows are 99,000 people's."""
     ours, theirs = Naive(world(*CROWD)), Naive(world(*CROWD))
     engine_of(theirs.connection).execute(
@@ -206,8 +206,8 @@ def test_a_careless_engine_follows_a_name_into_another_column() -> None:
     assert theirs.number(one_row_each) - ours.number(one_row_each) > 0.99 * MANY
 
 
-def test_neighbours_of_a_join_are_alike(rows: list[Row]) -> None:
-    """All but the values is the same whether or not somebody is there whose rows a join repeats."""
+def test_neighbours_of_a_join_differ_in_values_only(rows: list[Row]) -> None:
+    """Only the values depend on whether the person is there whose rows a join repeats."""
     for sql in (JOINED, "SELECT number % 2, COUNT(*) FROM people JOIN copies ON city = place GROUP BY 1"):
         ours, theirs = (
             world(*rows, *more, setup=[COPIES.replace(str(MILLION), "10")], tables=PUBLIC)

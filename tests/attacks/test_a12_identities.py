@@ -83,7 +83,7 @@ def leave(connection: Connection, person: int) -> None:
         engine_of(connection).execute(f"DELETE FROM {table} WHERE i = {person}")
 
 
-def test_the_engine_takes_sixty_ids_for_one() -> None:
+def test_engine_merges_sixty_ids() -> None:
     """The attack works on the engine itself: when one person leaves, sixty people's rows are gone."""
     opened = database("BIGINT", "DOUBLE")
     before = opened.execute(MATCHED).fetchone()
@@ -94,7 +94,7 @@ def test_the_engine_takes_sixty_ids_for_one() -> None:
 
 
 @pytest.mark.parametrize("kinds", OF_TWO_TYPES, ids="-".join)
-def test_people_are_not_matched_by_ids_of_two_types(kinds: tuple[str, str]) -> None:
+def test_ids_of_two_types_are_not_matched(kinds: tuple[str, str]) -> None:
     """Joins, matching and set operations of tables whose ids have different types: refused, no charge."""
     connection = clinic(database(*kinds))
     for sql in TOGETHER:
@@ -104,8 +104,8 @@ def test_people_are_not_matched_by_ids_of_two_types(kinds: tuple[str, str]) -> N
 
 
 @pytest.mark.parametrize("kind", EXACT)
-def test_one_person_decides_about_nobody_else(kind: str) -> None:
-    """With ids of one type, a person who leaves moves each statistic by no more than was derived."""
+def test_one_person_influences_nobody_else(kind: str) -> None:
+    """A person who leaves moves each statistic by no more than was derived, for ids of one type."""
     connection = clinic(database(kind, kind))
     for sql in TOGETHER:
         plan = prepared(connection, sql)
@@ -118,7 +118,7 @@ def test_one_person_decides_about_nobody_else(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["DECIMAL(38,0)", "DECIMAL(16,0)", "DECIMAL(20,3)", "TIMESTAMP_NS"])
-def test_an_id_that_is_not_read_exactly_is_refused(kind: str) -> None:
+def test_inexactly_read_id_is_refused(kind: str) -> None:
     """Types whose values are read with fewer digits than they have: no unit and no link, by the policy."""
     opened = database(kind, kind)
     links: list[dict[str, str]] = [{"column": "id", "references": "people.id", "kind": "double"}]
@@ -133,7 +133,7 @@ def test_an_id_that_is_not_read_exactly_is_refused(kind: str) -> None:
 @pytest.mark.parametrize(
     "kinds", [("BIGINT", "DOUBLE"), ("BIGINT", "VARCHAR"), ("VARCHAR", "BIGINT"), ("BIGINT", "DATE")]
 )
-def test_a_link_leads_to_a_column_of_its_type(kinds: tuple[str, str]) -> None:
+def test_link_refers_to_a_column_of_its_type(kinds: tuple[str, str]) -> None:
     """A link that would be compared by converting it fails on some row, or finds others: refused by the policy."""
     read_as = {"BIGINT": "integer", "VARCHAR": "varchar"}[kinds[0]]
     with pytest.raises(dpsql.PolicyError) as caught:
@@ -142,7 +142,7 @@ def test_a_link_leads_to_a_column_of_its_type(kinds: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("odd", ["abc", " 2", 2.0, None, "9" * 40, "\ud800"], ids=ascii)
-def test_an_odd_id_in_a_frame_makes_no_query_fail(odd: Any) -> None:
+def test_odd_id_in_a_frame_makes_no_query_fail(odd: Any) -> None:
     """One row whose id is no number: all but the values is as without it, where ids are declared to be numbers."""
     seen = []
     for more in ([], [odd]):

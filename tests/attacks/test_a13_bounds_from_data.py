@@ -37,7 +37,7 @@ class Obliging(Naive):
         return noisy, self.bound / epsilon
 
 
-def test_a_bound_from_the_data_is_read_off_the_noise(rows: list[Row]) -> None:
+def test_bound_from_the_data_is_read_off_the_noise(rows: list[Row]) -> None:
     """The attack works on an obliging engine: the scale of the noise is the highest cost to the last digit."""
     highest = "(SELECT MAX(cost) FROM people)"
     _, without = Obliging(world(*rows)).clamped_sum("0", highest)
@@ -73,17 +73,17 @@ PLACES = [
 
 
 @pytest.mark.parametrize("bound", FROM_DATA)
-def test_a_bound_that_looks_at_the_data_is_refused(bound: str, refused: Refused) -> None:
+def test_bound_that_reads_the_data_is_refused(bound: str, refused: Refused) -> None:
     """Subqueries, aggregates, windows, variables and statistics as a bound: refused wherever one stands."""
     for place in PLACES:
         refused(place.format(bound))
 
 
 @pytest.mark.parametrize("bound", RELEASED)
-def test_a_released_bound_is_calibrated_to_what_the_policy_says_of_it(
+def test_released_bound_is_calibrated_to_its_policy_interval(
     bound: str, town: dpsql.Connection, rows: list[Row]
 ) -> None:
-    """Where one may stand, the plan is the same whatever the data, and has the release in it; else the query is refused."""
+    """An allowed released bound has a data-independent plan; other released bounds are refused."""
     planned = 0
     for place in PLACES:
         sql = place.format(bound)
@@ -123,7 +123,7 @@ UNBOUNDED = [
 
 
 @pytest.mark.parametrize("expression", UNBOUNDED)
-def test_a_column_that_may_be_null_or_nan_is_no_bound(expression: str, refused: Refused) -> None:
+def test_nullable_or_nan_column_is_no_bound(expression: str, refused: Refused) -> None:
     """A NULL is skipped by LEAST and a NaN passes a comparison, so what they bound is not bounded: refused."""
     for aggregate in ("SUM", "AVG"):
         assert refused(f"SELECT {aggregate}({expression}) FROM people") == "unbounded"
@@ -157,8 +157,8 @@ SPECIALS: list[Row] = [
 
 
 @pytest.mark.parametrize("expression", BOUNDED)
-def test_a_bound_of_literals_holds_whatever_the_rows_are(expression: str, rows: list[Row]) -> None:
-    """What is accepted as bounded moves by no more than was derived, for every special value of one person."""
+def test_literal_bound_holds_for_any_rows(expression: str, rows: list[Row]) -> None:
+    """No special value of one person moves an accepted bounded statistic beyond its bound."""
     connection = world(*rows)
     plan = prepared(connection, f"SELECT SUM({expression}), COUNT({expression}) FROM people")
     before = cells(connection, plan)
@@ -170,8 +170,8 @@ def test_a_bound_of_literals_holds_whatever_the_rows_are(expression: str, rows: 
 
 
 @pytest.mark.parametrize("expression", BOUNDED[:4])
-def test_the_noise_follows_the_literals_alone(expression: str, rows: list[Row]) -> None:
-    """On neighbours the plan, the noise and EXPLAIN are the same, and a narrower literal narrows them."""
+def test_noise_follows_the_literals_only(expression: str, rows: list[Row]) -> None:
+    """The plan, the noise and EXPLAIN are the same on neighbours; a narrower literal narrows them."""
     sql = f"SELECT SUM({expression}) FROM people"
     ours, theirs = world(*rows), world(*rows, RICH)
     assert str(ours.explain(sql)) == str(theirs.explain(sql))
@@ -179,7 +179,7 @@ def test_the_noise_follows_the_literals_alone(expression: str, rows: list[Row]) 
     assert ours.query(sql).scales == theirs.query(sql).scales
 
 
-def test_a_narrower_literal_means_less_noise(rows: list[Row]) -> None:
+def test_narrower_literal_means_less_noise(rows: list[Row]) -> None:
     """The noise follows the bounds that the query writes: nine times as wide, nine times the noise."""
     connection = world(*rows)
     narrow, wide = (
@@ -191,7 +191,7 @@ def test_a_narrower_literal_means_less_noise(rows: list[Row]) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), None, "100", True, 10**400])
-def test_a_parameter_is_a_literal_or_refused(value: Any) -> None:
+def test_parameter_is_a_literal_or_refused(value: Any) -> None:
     """A bound passed as a parameter is a finite number, else nothing is answered."""
     connection = world(person(1))
     with pytest.raises(dpsql.Error):
@@ -199,7 +199,7 @@ def test_a_parameter_is_a_literal_or_refused(value: Any) -> None:
     assert len(connection.query("SELECT SUM(LEAST(GREATEST(free, 0), ?)) FROM people", [100])) == 1
 
 
-def test_declared_bounds_are_enforced_not_believed(rows: list[Row]) -> None:
+def test_declared_bounds_are_enforced(rows: list[Row]) -> None:
     """A value far outside its column's bounds counts as the bound, in the sum and in what follows from it."""
     columns = COLUMNS | {"cost": ("DOUBLE", {"type": "double", "bounds": [0, 10]})}
     before, after = world(*rows, columns=columns), world(*rows, person(99, cost=1e300), columns=columns)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attacks.naive import Naive, SpentError, told_apart
+from attacks.naive import Naive, SpentError, distinguishes_worlds
 from worlds import Row, connected, engine_of, observed, person, prepared, spent, words_drawn, world
 
 from dpsql.api.connection import Connection
@@ -68,7 +68,7 @@ def ledger_of(connection: Connection) -> list[dict[str, Any]]:
     ]
 
 
-def test_everything_but_the_rows_is_equal(pair: tuple[Connection, Connection]) -> None:
+def test_observations_other_than_rows_are_equal(pair: tuple[Connection, Connection]) -> None:
     """Names, types, receipts, errors, draws, budget and the ledger's every byte, over a whole session."""
     ours, theirs = pair
     for sql in (*KNOWN, *ANSWERED, *FAILING):
@@ -84,8 +84,8 @@ def test_everything_but_the_rows_is_equal(pair: tuple[Connection, Connection]) -
     assert words_drawn(ours) > 0
 
 
-def test_the_statement_and_the_explanation_are_equal(pair: tuple[Connection, Connection]) -> None:
-    """What is sent to the engine and what EXPLAIN says depends on the query and public metadata."""
+def test_statement_and_explanation_are_equal(pair: tuple[Connection, Connection]) -> None:
+    """The engine's statement and EXPLAIN depend on the query and public metadata only."""
     ours, theirs = pair
     for sql in ANSWERED:
         text = sql.removeprefix("EXPLAIN ")
@@ -94,8 +94,8 @@ def test_the_statement_and_the_explanation_are_equal(pair: tuple[Connection, Con
     assert spent(ours) == spent(theirs) == 0
 
 
-def test_the_budget_runs_out_at_the_same_query(pair: tuple[Connection, Connection]) -> None:
-    """The refusal depends on what was asked before, never on what was found."""
+def test_budget_runs_out_at_the_same_query(pair: tuple[Connection, Connection]) -> None:
+    """The refusal depends on earlier queries, never on their data."""
     ours, theirs = pair
     sql = "SELECT COUNT(*) FROM people WHERE age > ?"
     first, second = (
@@ -107,10 +107,8 @@ def test_the_budget_runs_out_at_the_same_query(pair: tuple[Connection, Connectio
     assert first[0].error is None
 
 
-def test_the_file_of_the_ledger_is_equal(
-    tmp_path: Path, rows: list[Row], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On disk too: the rows of every table of the two ledgers are the same, but for the noisy values that are kept.
+def test_ledger_file_is_equal(tmp_path: Path, rows: list[Row], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of every table of the two ledgers on disk are the same except for stored noisy values.
 
     These were released; how many there are, their names and what paid for them is the same.
     """
@@ -155,13 +153,13 @@ def test_the_file_of_the_ledger_is_equal(
         layouts = [body for body in bodies if "cells" not in json.loads(body)]
         assert all(release.pop(name) for release in kept for name in ("digest", "body_digest", "previous"))
         shapes = [[len(part) for part in written.components[0]] for written in noisy]
-        told = [(written.noise, written.event, written.source) for written in noisy]
-        tables["releases"] = [*kept, *layouts, *shapes, *told]
+        described = [(written.noise, written.event, written.source) for written in noisy]
+        tables["releases"] = [*kept, *layouts, *shapes, *described]
     assert stored[0] == stored[1]
     assert len(stored[0]["entries"]) == 2
 
 
-def test_a_charge_that_followed_the_data_would_be_seen(rows: list[Row]) -> None:
+def test_charge_that_depends_on_data_is_observable(rows: list[Row]) -> None:
     """The test can fail: an entry that holds the exact count tells the worlds apart."""
     ledgers = []
     for connection in (world(*rows), world(*rows, person(99))):
@@ -175,7 +173,7 @@ def test_a_charge_that_followed_the_data_would_be_seen(rows: list[Row]) -> None:
     assert ledgers[0] != ledgers[1]
 
 
-def test_a_price_or_refusal_that_follows_the_data_is_an_answer(rows: list[Row]) -> None:
+def test_data_dependent_price_or_refusal_is_an_answer(rows: list[Row]) -> None:
     """The attack works where rows found have a price, or too few are refused: what is left says if one is there."""
     ours, theirs = world(*rows), world(*rows, person(99, word="rare"))
     keys = "SELECT word, COUNT(*) FROM people GROUP BY word"
@@ -194,5 +192,5 @@ def test_a_price_or_refusal_that_follows_the_data_is_an_answer(rows: list[Row]) 
             return True
         return False
 
-    assert told_apart(left, ours, theirs)
-    assert told_apart(refused, ours, theirs)
+    assert distinguishes_worlds(left, ours, theirs)
+    assert distinguishes_worlds(refused, ours, theirs)

@@ -14,7 +14,7 @@ FREE = [
 
 
 @pytest.mark.parametrize("sql", FREE)
-def test_what_is_not_charged_reads_nothing(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uncharged_query_reads_nothing(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Public keys alone are answered while the engine refuses to run anything: no failure could tell."""
     connection = world(person(1))
 
@@ -26,11 +26,13 @@ def test_what_is_not_charged_reads_nothing(sql: str, monkeypatch: pytest.MonkeyP
     assert spent(connection) == 0
 
 
-def test_what_is_charged_would_be_seen_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_charged_query_reads_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test can fail: a count does run on the engine."""
     connection = world(person(1))
-    asked: list[str] = []
+    statements: list[str] = []
     run = connection.engine.backend.run_statement
-    monkeypatch.setattr(connection.engine.backend, "run_statement", lambda sql: asked.append(sql) or run(sql))
+    monkeypatch.setattr(
+        connection.engine.backend, "run_statement", lambda sql: statements.append(sql) or run(sql)
+    )
     connection.query("SELECT city, COUNT(*) FROM people GROUP BY city")
-    assert len(asked) == 1
+    assert len(statements) == 1

@@ -33,8 +33,8 @@ def charged(con: Connection) -> list[dict[str, Any]]:
     [[], [person(77, city=None, member=None)], [person(77, age=-9), person(77, city="Nowhere")]],
     ids=["nobody", "nulls", "strangers"],
 )
-def test_neighbours_are_charged_and_told_alike(method: str, joining: list[Row], rows: list[Row]) -> None:
-    """The same price, the same words in the receipt and the same columns, whoever is in the table, or nobody is."""
+def test_neighbours_get_equal_charges_and_receipts(method: str, joining: list[Row], rows: list[Row]) -> None:
+    """The price, the receipt's words and the columns do not depend on who is in the table."""
     seen = set()
     for people in (rows, [*rows, *joining], []):
         con = world(*people)
@@ -50,8 +50,8 @@ def test_neighbours_are_charged_and_told_alike(method: str, joining: list[Row], 
     assert len(seen) == 1
 
 
-def test_the_statement_is_that_of_a_count(rows: list[Row]) -> None:
-    """What is sent to the engine is what a noisy count by the same columns sends: no new SQL that could fail on a row."""
+def test_statement_is_that_of_a_count(rows: list[Row]) -> None:
+    """The engine runs the statement of a noisy count by the same columns, so no new SQL can fail on a row."""
     con = world(*rows)
     sent: list[str] = []
     backend = con.engine.backend
@@ -68,8 +68,8 @@ def test_the_statement_is_that_of_a_count(rows: list[Row]) -> None:
     assert sent[0] in sent[2]
 
 
-def test_a_table_that_is_asked_again_is_the_same(rows: list[Row]) -> None:
-    """Averaging a hundred tables averages one: it is drawn once, also after the rows have changed and in other words."""
+def test_repeated_query_replays_the_same_table(rows: list[Row]) -> None:
+    """A table is drawn once, also after the rows have changed, so averaging gains nothing."""
     con = world(*rows)
     first = con.synthetic(ASKED, epsilon=1, rounds=1)
     drawn = words_drawn(con)
@@ -81,7 +81,7 @@ def test_a_table_that_is_asked_again_is_the_same(rows: list[Row]) -> None:
     assert spent(con) == 1
 
 
-def test_a_naive_table_shows_who_is_in_it(rows: list[Row]) -> None:
+def test_naive_table_reveals_the_number_of_rows(rows: list[Row]) -> None:
     """A generator that makes as many rows as it has read tells one unit from the number; here that number is noisy."""
     lone = person(77, city="Kiel", member=False)
 
@@ -97,8 +97,8 @@ def test_a_naive_table_shows_who_is_in_it(rows: list[Row]) -> None:
     assert len(sizes(rows)) > 2
 
 
-def test_a_stream_reads_its_rows_once(rows: list[Row]) -> None:
-    """Rows that come after it was opened are in none of its answers: the guarantee is about one database."""
+def test_stream_reads_its_rows_once(rows: list[Row]) -> None:
+    """No answer uses rows that come after the stream was opened: the guarantee is about one database."""
     con = world(*rows)
     stream = con.stream("SELECT city FROM people", epsilon=30, updates=3, queries=10)
     hold(con, [person(who) for who in range(500)])
@@ -106,7 +106,7 @@ def test_a_stream_reads_its_rows_once(rows: list[Row]) -> None:
         assert stream.count(city="Bonn").value < 100
 
 
-def test_a_failure_of_a_stream_tells_nothing(rows: list[Row], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_of_a_stream_reveals_nothing(rows: list[Row], monkeypatch: pytest.MonkeyPatch) -> None:
     """An error in the middle of an answer has constant text and no frames, ends the stream, and is recorded as a failure."""
     from dpsql.privacy.synthesis.stream import RunningStream
 

@@ -85,7 +85,7 @@ def test_sixteen_processes_spend_exactly_the_budget(tmp_path: Path, *, inherited
     assert [entry.number for entry in ledger.list_entries()] == list(range(1, 33))
 
 
-def test_a_race_to_make_the_ledger_has_one_winner(tmp_path: Path) -> None:
+def test_race_to_create_the_ledger_has_one_winner(tmp_path: Path) -> None:
     """Sixteen processes that all find no file make one ledger between them, with one budget."""
     path, budgets = tmp_path / "a.ledger", {"visits": ZCDP, "patients": PURE}
     charges: dict[str, Event] = {"visits": Pure(Fraction(1, 20)), "patients": Pure(Fraction(1, 20))}
@@ -109,8 +109,8 @@ def race_for_the_last(spend: Callable[[str], bool], tables: Sequence[str]) -> li
     return [sum(passed) for passed in zip(*race(worker), strict=True)]
 
 
-def test_a_hundred_races_for_the_last_of_a_budget(tmp_path: Path) -> None:
-    """Where 1 to 4 charges are left of a budget and each of 16 processes asks once, as many pass as are left."""
+def test_hundred_races_spend_exactly_the_remaining_budget(tmp_path: Path) -> None:
+    """As many of 16 processes pass as the 1 to 4 remaining charges allow."""
     path, tables = tmp_path / "a.ledger", [f"t{number:03}" for number in range(ROUNDS)]
     left = {table: 1 + number % 4 for number, table in enumerate(tables)}
     budgets = dict.fromkeys(tables, PURE)
@@ -133,8 +133,8 @@ def test_a_hundred_races_for_the_last_of_a_budget(tmp_path: Path) -> None:
     assert after.read_head().entries == ROUNDS + sum(left.values())
 
 
-def test_checking_and_then_writing_would_overspend(tmp_path: Path) -> None:
-    """The attack works on a naive ledger: all sixteen read what is left before the first of them writes."""
+def test_checking_before_writing_overspends(tmp_path: Path) -> None:
+    """The attack works on a naive ledger: all sixteen read the remaining budget before any of them writes."""
     path, checked = tmp_path / "spent", FORK.Barrier(PROCESSES)
     path.touch()
 
@@ -168,7 +168,7 @@ def test_threads_spend_exactly_the_budget(tmp_path: Path) -> None:
     assert shared.get_state("visits").spent == shared.get_state("visits").limit
 
 
-def test_a_second_ledger_object_sees_every_charge(tmp_path: Path) -> None:
+def test_second_ledger_object_sees_every_charge(tmp_path: Path) -> None:
     """A fresh object on the same file, open before or after, has no budget of its own."""
     path, budgets = tmp_path / "a.ledger", {"visits": PURE}
     first, second = open_ledger(path, budgets), open_ledger(path, budgets)
@@ -182,7 +182,7 @@ def test_a_second_ledger_object_sees_every_charge(tmp_path: Path) -> None:
         open_ledger(link, budgets).charge({"visits": Pure(Fraction(2, 10))}, analyst="bob", query="q")
 
 
-def test_a_fork_does_not_copy_a_budget_in_memory() -> None:
+def test_fork_does_not_copy_a_budget_in_memory() -> None:
     """The child of a process with a ledger in memory cannot spend the parent's budget again."""
     ledger = open_ledger(":memory:", {"visits": PURE})
     child = os.fork()
@@ -197,7 +197,7 @@ def test_a_fork_does_not_copy_a_budget_in_memory() -> None:
     ledger.charge({"visits": Pure(Fraction(1))}, analyst="ana", query="q")
 
 
-def test_a_fork_amid_charges_leaves_the_ledger_usable(tmp_path: Path) -> None:
+def test_fork_during_charges_leaves_the_ledger_usable(tmp_path: Path) -> None:
     """A process that forks while its threads charge gives the child no open handle and no held lock."""
     path, budgets = tmp_path / "a.ledger", {"visits": PURE}
     ledger = open_ledger(path, budgets)
@@ -269,8 +269,8 @@ def test_parent_child_and_grandchild_charge_after_a_fork(tmp_path: Path) -> None
     assert entries[-1].spent == Charge(Charge.UNIT, 0)
 
 
-def test_a_charge_outlives_the_connection_it_was_forked_from(tmp_path: Path) -> None:
-    """The parent of a fork may close the ledger; what the child charges then is kept all the same."""
+def test_charge_outlives_the_connection_of_its_parent(tmp_path: Path) -> None:
+    """The parent of a fork may close the ledger; a later charge of the child is kept."""
     path, budgets = tmp_path / "a.ledger", {"visits": PURE}
     ledger = open_ledger(path, budgets)
 
@@ -282,7 +282,7 @@ def test_a_charge_outlives_the_connection_it_was_forked_from(tmp_path: Path) -> 
     assert open_ledger(path, budgets).get_state("visits").queries == 2
 
 
-def test_a_connection_that_crosses_a_fork_would_lose_a_charge(tmp_path: Path) -> None:
+def test_connection_across_a_fork_loses_a_charge(tmp_path: Path) -> None:
     """The attack works on a naive ledger: its parent's close takes the log away that the child writes to."""
     path = tmp_path / "a.db"
     crossing = sqlite3.connect(path, isolation_level=None)

@@ -31,7 +31,7 @@ def drawn(ledger: Ledger, number: int, most: int) -> int:
 
 
 def test_processes_spend_exactly_the_slice(tmp_path: Path) -> None:
-    """What they get through together is the slice, while others spend the rest of the table."""
+    """Their charges add up to the slice, while others spend the rest of the table."""
     with closing(open_ledger(tmp_path / "a.ledger", BUDGETS)) as ledger:
         number = ledger.reserve({"visits": Pure(HALF)}, analyst="ana")[0].id
 
@@ -57,7 +57,7 @@ def test_processes_spend_exactly_the_slice(tmp_path: Path) -> None:
         ledger.verify()
 
 
-def test_processes_that_spend_and_return_give_back_once(tmp_path: Path) -> None:
+def test_returned_slice_is_refunded_once(tmp_path: Path) -> None:
     """One return wins; what was let through before it stays spent to the last, and nothing is after it."""
     with closing(open_ledger(tmp_path / "a.ledger", BUDGETS)) as ledger:
         numbers = [ledger.reserve({"visits": Pure(Fraction(1, 8))}, analyst="ana")[0].id for _ in range(8)]

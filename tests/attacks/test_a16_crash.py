@@ -44,13 +44,13 @@ def kept(ledger: Ledger) -> list[int]:
     return ids
 
 
-def charged_then_told(ledger: Ledger, tell: Callable[[], None]) -> None:
+def charge_then_report(ledger: Ledger, tell: Callable[[], None]) -> None:
     """What an engine does: nothing is said before the charge has returned."""
     charge(ledger)
     tell()
 
 
-def told_as_it_commits(ledger: Ledger, tell: Callable[[], None]) -> None:
+def report_while_committing(ledger: Ledger, tell: Callable[[], None]) -> None:
     """A naive engine: the answer is out when the ledger begins to commit."""
 
     def early(_connection: Connection) -> None:
@@ -65,7 +65,7 @@ class Death:
     """One process: whether it was killed, had told of its charge, and left it in the ledger and the anchor."""
 
     killed: bool
-    told: bool
+    reported: bool
     charged: bool
     anchored: bool
 
@@ -84,7 +84,7 @@ def killed_at(step: int, folder: Path, *, begun: bool, anchored: bool, charging:
             ledger = opened or open_ledger(path, BUDGETS, anchor=anchor)
             charging(ledger, lambda: os.write(tell, b"!"))
 
-    killed, told = heard_from(child)
+    killed, reported = heard_from(child)
     head = AnchorFile(anchor).read_head() if anchor else None
     after = open_ledger(path, BUDGETS, anchor=anchor)
     ids = kept(after)
@@ -92,11 +92,11 @@ def killed_at(step: int, folder: Path, *, begun: bool, anchored: bool, charging:
     assert head is None or head.entries in (before, len(ids))
     assert charge(after) == [len(ids) + 1, len(ids) + 2]
     after.close()
-    return Death(killed, told == b"!", len(ids) > before, head is not None and head.entries > before)
+    return Death(killed, reported == b"!", len(ids) > before, head is not None and head.entries > before)
 
 
 def deaths(
-    folder: Path, *, begun: bool, anchored: bool = False, charging: Charging = charged_then_told
+    folder: Path, *, begun: bool, anchored: bool = False, charging: Charging = charge_then_report
 ) -> list[Death]:
     """Kills a process at each step, one further each time, until one lives to the end."""
     found: list[Death] = []
@@ -107,10 +107,10 @@ def deaths(
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["new", "existing"])
-def test_killed_at_every_step(tmp_path: Path, *, begun: bool) -> None:
+def test_charge_is_atomic_when_killed_at_any_step(tmp_path: Path, *, begun: bool) -> None:
     """Before and after each statement, commit and close: all or none of the charge, and none lost."""
     found = deaths(tmp_path, begun=begun)
-    assert {(death.killed, death.told, death.charged) for death in found} == {
+    assert {(death.killed, death.reported, death.charged) for death in found} == {
         (True, False, False),
         (True, False, True),
         (True, True, True),
@@ -119,10 +119,10 @@ def test_killed_at_every_step(tmp_path: Path, *, begun: bool) -> None:
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["new", "existing"])
-def test_killed_at_every_step_beside_an_anchor(tmp_path: Path, *, begun: bool) -> None:
-    """The anchor is never ahead of the ledger, at most one charge behind, and holds each charge told of."""
+def test_anchor_is_consistent_when_killed_at_any_step(tmp_path: Path, *, begun: bool) -> None:
+    """The anchor is never ahead of the ledger, at most one charge behind, and holds each reported charge."""
     found = deaths(tmp_path, begun=begun, anchored=True)
-    assert {(death.charged, death.anchored, death.told) for death in found} == {
+    assert {(death.charged, death.anchored, death.reported) for death in found} == {
         (False, False, False),
         (True, False, False),
         (True, True, False),
@@ -130,14 +130,14 @@ def test_killed_at_every_step_beside_an_anchor(tmp_path: Path, *, begun: bool) -
     }
 
 
-def test_telling_before_the_commit_would_be_seen(tmp_path: Path) -> None:
-    """The attack works on a naive engine: killed between telling and committing, it leaves no charge."""
-    found = deaths(tmp_path, begun=True, charging=told_as_it_commits)
-    assert any(death.told and not death.charged for death in found)
+def test_reporting_before_the_commit_is_observable(tmp_path: Path) -> None:
+    """The attack works on a naive engine: killed between report and commit, it leaves no charge."""
+    found = deaths(tmp_path, begun=True, charging=report_while_committing)
+    assert any(death.reported and not death.charged for death in found)
 
 
-def test_killed_at_any_moment(tmp_path: Path) -> None:
-    """A process killed amid a stream of charges: each that it told of is kept, and one more at most."""
+def test_reported_charges_survive_a_kill_at_any_moment(tmp_path: Path) -> None:
+    """When a process is killed in a stream of charges, each reported charge is kept, and one more at most."""
     path = tmp_path / "a.ledger"
 
     def stream(tell: int) -> None:
@@ -145,11 +145,11 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
         while True:
             os.write(tell, b"".join(b"%d\n" % entry for entry in charge(ledger)))
 
-    told_before = 0
+    reported_before = 0
     for patience in (0.0, 0.003, 0.007, 0.011, 0.02) * 2:
         _, heard = heard_from(stream, patience)
-        told = [int(line) for line in heard.split()]
+        reported = [int(line) for line in heard.split()]
         ids = kept(open_ledger(path, BUDGETS))
-        assert told == list(range(told_before + 1, told_before + len(told) + 1))
-        assert told[-1] <= len(ids) <= told[-1] + 3
-        told_before = len(ids)
+        assert reported == list(range(reported_before + 1, reported_before + len(reported) + 1))
+        assert reported[-1] <= len(ids) <= reported[-1] + 3
+        reported_before = len(ids)

@@ -30,8 +30,8 @@ def session(ledger: Ledger, tell: Callable[[bytes], object]) -> None:
     tell(b"g")
 
 
-def test_killed_at_every_step(tmp_path: Path) -> None:
-    """What it was told of is there, whole; what is open is given back by another, once; the answer stays paid for."""
+def test_reported_slices_survive_a_kill_at_any_step(tmp_path: Path) -> None:
+    """Reported slices are whole; another process closes an open one once; the answer stays paid for."""
     ends, killed, step = set[tuple[str, int]](), True, 0
     while killed:
         step += 1
@@ -42,19 +42,19 @@ def test_killed_at_every_step(tmp_path: Path) -> None:
             with listening(dying_at(at)):
                 session(opened, lambda word: os.write(tell, word))
 
-        killed, told = heard_from(child)
+        killed, reported = heard_from(child)
         ledger.close()
         with closing(open_ledger(path, BUDGETS)) as after:
             after.verify()
             kinds = [entry.kind for entry in after.list_entries()]
             assert kinds == ["reserve", "reserve", "draw", "return", "return"][: len(kinds)]
-            assert len(kinds) >= {b"": 0, b"r": 2, b"rd": 3, b"rdg": 5}[told]
+            assert len(kinds) >= {b"": 0, b"r": 2, b"rd": 3, b"rdg": 5}[reported]
             assert len(kinds) in (0, 2, 3, 5)
             spent = [state.spent.loss_fraction for state in after.list_states()]
             assert spent == {0: [0, 0], 2: [HALF, HALF], 3: [HALF, HALF], 5: [0, EIGHTH]}[len(kinds)]
             after.close_reservation(1, by="olga")
             assert after.close_reservation(1, by="olga") == ()
-            asked = EIGHTH if "draw" in kinds else 0
-            assert [state.spent.loss_fraction for state in after.list_states()] == [0, asked]
-        ends.add((told.decode(), len(kinds)))
+            requested = EIGHTH if "draw" in kinds else 0
+            assert [state.spent.loss_fraction for state in after.list_states()] == [0, requested]
+        ends.add((reported.decode(), len(kinds)))
     assert ends == {("", 0), ("", 2), ("r", 2), ("r", 3), ("rd", 3), ("rd", 5), ("rdg", 5)}

@@ -102,11 +102,11 @@ def process(path: Path, asking: Asking, tell: int, steps: Listener | None) -> No
     """A process that asks, and tells when it begins to read private rows and when it has an answer."""
     run = DuckDBBackend.run_statement
 
-    def told_run(backend: DuckDBBackend, sql: str) -> Any:
+    def run_and_report(backend: DuckDBBackend, sql: str) -> Any:
         os.write(tell, READ)
         return run(backend, sql)
 
-    DuckDBBackend.run_statement = told_run  # type: ignore[method-assign]
+    DuckDBBackend.run_statement = run_and_report  # type: ignore[method-assign]
     connection = world(path)
     os.write(tell, b"asked;")
     with nullcontext() if steps is None else listening(steps):
@@ -149,11 +149,11 @@ def chosen(names: list[str], evenly: int) -> list[tuple[str, int]]:
 
 def left_by(path: Path, dying: Callable[[int], None], patience: float | None = None) -> dict[str, Any]:
     """What a process told and what it added to the ledger, which is checked entry by entry."""
-    killed, told = heard_from(dying, patience)
+    killed, reported = heard_from(dying, patience)
     with closing(open_ledger(path, BUDGETS)) as ledger:
         entries, state = ledger.list_entries(), ledger.get_state("people")
     assert state.spent.loss == sum(entry.spend.loss for entry in entries)
-    return {"killed": killed, "read": READ in told, "seen": SEEN in told, "entries": len(entries)}
+    return {"killed": killed, "read": READ in reported, "seen": SEEN in reported, "entries": len(entries)}
 
 
 def killed_at(step: tuple[str, int], path: Path, asking: Asking) -> dict[str, Any]:
@@ -214,13 +214,13 @@ def deaths(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return run(tmp_path_factory.mktemp("deaths"))
 
 
-def test_what_was_read_or_seen_is_charged(deaths: list[dict[str, Any]]) -> None:
-    """A process that began to read private rows, or told an answer, left a durable entry: exactly one."""
+def test_read_or_reported_answer_is_charged(deaths: list[dict[str, Any]]) -> None:
+    """A process that began to read private rows, or reported an answer, left exactly one durable entry."""
     assert not [death for death in deaths if unpaid(death)]
     assert {death["charged"] for death in deaths} == {0, 1}
 
 
-def test_the_processes_died_everywhere(deaths: list[dict[str, Any]]) -> None:
+def test_processes_died_in_every_stage(deaths: list[dict[str, Any]]) -> None:
     """The test can fail: 200 were killed, or 50 in a shorter search, in each part of the dataflow, and on both sides of its effects."""
     killed = [death for death in deaths if death["killed"]]
     assert len(killed) >= KILLS
@@ -233,7 +233,7 @@ def test_the_processes_died_everywhere(deaths: list[dict[str, Any]]) -> None:
     }
 
 
-def test_a_death_before_the_charge_costs_nothing(deaths: list[dict[str, Any]]) -> None:
+def test_death_before_the_charge_costs_nothing(deaths: list[dict[str, Any]]) -> None:
     """Killed while preparing or before the ledger's commit: no entry; after the commit: one."""
     by_step = {death["step"]: death["charged"] for death in reversed(deaths)}  # the first time of each
     for step in (
@@ -247,8 +247,8 @@ def test_a_death_before_the_charge_costs_nothing(deaths: list[dict[str, Any]]) -
         assert by_step[step] == 1
 
 
-def test_an_engine_that_charges_after_the_answer_would_be_seen(tmp_path: Path) -> None:
-    """The attack works on a naive engine: killed in time, it has told an answer that nobody pays for."""
+def test_charging_after_the_answer_is_observable(tmp_path: Path) -> None:
+    """The attack works on a naive engine: killed in time, it has reported an answer that nobody pays for."""
     free = [death for death in run(tmp_path, NAIVE) if unpaid(death)]
     assert any(death["seen"] and death["killed"] for death in free)
 

@@ -106,8 +106,8 @@ def of_another_kind(file: sqlite3.Connection) -> None:
     [raised_beside, lowered_in_the_past, removed, below_what_was_spent, with_no_budgets, of_another_kind],
     ids=lambda change: change.__name__,
 )
-def test_a_forged_amendment_is_refused(path: Path, change: Any) -> None:
-    """On opening, under whatever budget, and by the whole check."""
+def test_forged_amendment_is_refused(path: Path, change: Any) -> None:
+    """Both opening, under any budget, and the whole check refuse it."""
     edit(path, change)
     assert found(path).code == "ledger_tampered"
     with closing(LedgerReader.open(path)) as history:
@@ -117,7 +117,7 @@ def test_a_forged_amendment_is_refused(path: Path, change: Any) -> None:
     assert caught.value.code == "ledger_tampered"
 
 
-def test_an_update_that_does_not_stay_amends_nothing(path: Path) -> None:
+def test_undone_update_amends_nothing(path: Path) -> None:
     """A trap that undoes the new budget fails the amendment as a whole."""
     edit(path, "CREATE TRIGGER t AFTER UPDATE ON accounts BEGIN UPDATE accounts SET epsilon = '2/1'; END")
     with closing(open_ledger(path, {"visits": TWO})) as ledger, pytest.raises(IntegrityError):
@@ -127,7 +127,7 @@ def test_an_update_that_does_not_stay_amends_nothing(path: Path) -> None:
         assert ledger.verify().entries == LAST
 
 
-def test_without_the_key_nobody_amends(tmp_path: Path) -> None:
+def test_amending_needs_the_key(tmp_path: Path) -> None:
     """An amendment that is appended without the key, digests and all, is refused."""
     path, key = tmp_path / "k.ledger", b"a key of more than thirty-two bytes, for this test"
     with closing(open_ledger(path, {"visits": ONE}, key=key)) as ledger:
@@ -141,7 +141,7 @@ def test_without_the_key_nobody_amends(tmp_path: Path) -> None:
         open_ledger(path, {"visits": Budget("pure", Fraction(8), Fraction(0))}, key=key)
 
 
-def test_the_former_policy_spends_nothing_more(path: Path) -> None:
+def test_former_policy_spends_nothing_more(path: Path) -> None:
     """An owner lowers a budget to what is spent; a process that had the ledger open with the larger one is refused."""
     with closing(open_ledger(path, {"visits": TWO})) as former:
         with closing(open_ledger(path, {"visits": TWO})) as ledger:

@@ -57,14 +57,14 @@ UP_TO_DATE: dict[str, Edit | str] = {
 
 @pytest.mark.usefixtures("long")
 @pytest.mark.parametrize("name", UP_TO_DATE)
-def test_what_a_total_rests_on_is_checked_on_opening(path: Path, name: str) -> None:
-    """However long the history: the last entry of each account, its links, its budget, and that none is left out."""
+def test_entries_behind_a_total_are_checked_on_opening(path: Path, name: str) -> None:
+    """Opening checks each account's last entry, its links and its budget, and that none is missing."""
     edit(path, UP_TO_DATE[name])
     assert refused(path).code == "ledger_tampered"
 
 
 @pytest.mark.usefixtures("long")
-def test_the_last_entry_of_an_idle_account_is_held_by_the_one_after_it(tmp_path: Path) -> None:
+def test_last_entry_of_an_idle_account_is_held_by_the_next_entry(tmp_path: Path) -> None:
     """Amid the chain, a last entry with a mended digest does not fit the next entry's link."""
     path = tmp_path / "idle.ledger"
     with closing(open_ledger(path, BUDGETS)) as ledger:
@@ -76,8 +76,8 @@ def test_the_last_entry_of_an_idle_account_is_held_by_the_one_after_it(tmp_path:
 
 @pytest.mark.usefixtures("long")
 @pytest.mark.parametrize("name", [name for name, (_, number) in TAMPERED.items() if number in {1, 2, 3}])
-def test_an_edit_in_a_long_history_is_found_by_the_whole_check(path: Path, name: str) -> None:
-    """Whatever opening passes over, `verify` refuses with its place; a naive ledger only looks at the end."""
+def test_edit_in_a_long_history_is_found_by_verify(path: Path, name: str) -> None:
+    """`verify` refuses an edit with its position; a naive ledger only looks at the end."""
     change, number = TAMPERED[name]
     edit(path, change)
     error = found(path)
@@ -89,7 +89,7 @@ def test_an_edit_in_a_long_history_is_found_by_the_whole_check(path: Path, name:
 
 
 @pytest.mark.usefixtures("long")
-def test_a_last_entry_that_is_mended_all_round_robs_a_long_ledger_until_it_is_verified(path: Path) -> None:
+def test_consistent_edit_of_a_last_entry_passes_until_verify(path: Path) -> None:
     """The attack works on a ledger without a key until it is verified; a ledger in use is not deceived."""
     with closing(open_ledger(path, BUDGETS)) as ledger:
         assert ledger.get_state("visits").remaining_epsilon == Fraction(1, 2)
@@ -104,7 +104,7 @@ def test_a_last_entry_that_is_mended_all_round_robs_a_long_ledger_until_it_is_ve
 
 
 @pytest.mark.usefixtures("long")
-def test_many_entries_of_others_are_looked_up_by_their_end(path: Path) -> None:
+def test_many_new_entries_are_looked_up_from_the_last_ones(path: Path) -> None:
     """A ledger in use that finds more new entries than it follows takes the totals from the last ones."""
     with closing(open_ledger(path, BUDGETS)) as idle, closing(open_ledger(path, BUDGETS)) as busy:
         for _ in range(3):

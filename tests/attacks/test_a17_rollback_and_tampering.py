@@ -36,7 +36,7 @@ from dpsql.privacy.accounting import Charge
 
 
 @pytest.mark.parametrize("name", TAMPERED)
-def test_tampering_is_refused_with_its_place(path: Path, name: str) -> None:
+def test_tampering_is_refused_with_its_position(path: Path, name: str) -> None:
     """Each edit is detected on opening and by the whole check; the error names the entry or the budget, nothing else."""
     change, number = TAMPERED[name]
     edit(path, change)
@@ -81,8 +81,8 @@ TRAPS = {
 
 
 @pytest.mark.parametrize("trap", TRAPS.values(), ids=TRAPS.keys())
-def test_a_charge_that_does_not_stay_is_no_charge(path: Path, trap: str) -> None:
-    """A trap in the file that undoes entries as they are written fails the charge, before any answer.
+def test_undone_charge_is_no_charge(path: Path, trap: str) -> None:
+    """A trap in the file that undoes entries as they are written fails the charge before any answer.
 
     A naive ledger, which does not read back what it wrote, would have charged nothing.
     """
@@ -158,10 +158,10 @@ def older(path: Path, tmp_path: Path) -> Path:
 
 
 @rollbacks
-def test_a_rolled_back_ledger_is_refused_beside_its_anchor(
+def test_rolled_back_ledger_is_refused_by_its_anchor(
     path: Path, older: Path, tmp_path: Path, roll_back: RollBack
 ) -> None:
-    """Whoever kept the head, in a file or at hand, is told; without it, the attack works."""
+    """A stored head refuses it; without one, the attack works."""
     with closing(open_ledger(path, BUDGETS)) as ledger:
         head = ledger.read_head()
     kept = tmp_path / "kept"
@@ -176,9 +176,7 @@ def test_a_rolled_back_ledger_is_refused_beside_its_anchor(
 
 
 @rollbacks
-def test_a_ledger_in_use_notices_that_it_was_rolled_back(
-    path: Path, older: Path, roll_back: RollBack
-) -> None:
+def test_ledger_in_use_detects_a_rollback(path: Path, older: Path, roll_back: RollBack) -> None:
     """An object that saw later entries refuses every use of an older file, and works again with the newest.
 
     A naive one, with no memory and no anchor, finds budget to spend again.
@@ -207,8 +205,8 @@ def test_a_ledger_in_use_notices_that_it_was_rolled_back(
         assert ledger.read_head().entries == LENGTH + 1
 
 
-def test_a_ledger_in_use_misses_its_own_last_charge(path: Path) -> None:
-    """What an object charged itself is the least that it expects to find."""
+def test_ledger_in_use_misses_its_own_last_charge(path: Path) -> None:
+    """An object expects to find at least its own charges."""
     with closing(open_ledger(path, BUDGETS)) as ledger, closing(open_ledger(path, BUDGETS)) as naive:
         charge(ledger)
         edit(path, "DELETE FROM entries WHERE id > 6")
@@ -219,7 +217,7 @@ def test_a_ledger_in_use_misses_its_own_last_charge(path: Path) -> None:
         assert "entry 7 " in caught.value.message
 
 
-def test_an_entry_edited_amid_use_is_not_shown(path: Path) -> None:
+def test_entry_edited_during_use_is_not_shown(path: Path) -> None:
     """Entries that were checked on opening are checked again when they are listed."""
     with closing(open_ledger(path, BUDGETS)) as ledger:
         edit(path, RENAMED)
@@ -234,9 +232,7 @@ def test_an_entry_edited_amid_use_is_not_shown(path: Path) -> None:
         assert naive.execute("SELECT analyst FROM entries WHERE id = 3").fetchone() == ("bob",)
 
 
-def test_what_another_process_charged_is_missed_through_the_anchor(
-    path: Path, older: Path, tmp_path: Path
-) -> None:
+def test_anchor_detects_missing_charges_of_another_process(path: Path, older: Path, tmp_path: Path) -> None:
     """A ledger that did not see the later entries itself refuses an older file by the anchor's word."""
     anchor = tmp_path / "anchor"
     with closing(open_ledger(older, BUDGETS)) as four:
@@ -255,8 +251,8 @@ def test_what_another_process_charged_is_missed_through_the_anchor(
         assert caught.value.code == "ledger_rolled_back"
 
 
-def test_a_deleted_ledger_is_not_made_anew_beside_its_anchor(path: Path, tmp_path: Path) -> None:
-    """Where the anchor knows of entries, a missing file is a rollback, and no file is made."""
+def test_deleted_ledger_is_not_recreated_with_an_anchor(path: Path, tmp_path: Path) -> None:
+    """A missing file is a rollback if the anchor knows of entries, and no file is made."""
     anchor = tmp_path / "anchor"
     with closing(open_ledger(path, BUDGETS)) as ledger:
         AnchorFile(anchor).replace_head(ledger.read_head())

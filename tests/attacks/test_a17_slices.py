@@ -71,8 +71,8 @@ def mended(file: sqlite3.Connection) -> None:
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
-def test_forged_slices_do_not_add_up(path: Path, forgery: str) -> None:
-    """Both for whoever opens the ledger with its policy, and for `dpsql ledger verify`."""
+def test_forged_slices_are_refused(path: Path, forgery: str) -> None:
+    """Both opening the ledger with its policy and `dpsql ledger verify` refuse forged slices."""
     change, place = FORGERIES[forgery]
     edit(path, then(change, mended))
     with pytest.raises(
@@ -83,8 +83,8 @@ def test_forged_slices_do_not_add_up(path: Path, forgery: str) -> None:
         history.verify()
 
 
-def test_what_was_mended_would_pass_if_it_were_true(path: Path) -> None:
-    """The forgeries fail for what they say, and not for how their digests are made."""
+def test_true_slices_with_the_same_digests_pass(path: Path) -> None:
+    """The forgeries fail for their content, not for the way in which their digests are made."""
     edit(path, mended)
     with closing(open_ledger(path, BUDGETS)) as ledger:
         assert ledger.verify().entries == 4
@@ -93,7 +93,7 @@ def test_what_was_mended_would_pass_if_it_were_true(path: Path) -> None:
 
 @pytest.mark.parametrize("column", ["slice", "slices", "kind", "loss"])
 @pytest.mark.parametrize("place", [1, 2, 3])
-def test_no_field_can_be_changed_alone(path: Path, column: str, place: int) -> None:
+def test_single_changed_field_is_refused(path: Path, column: str, place: int) -> None:
     """The digest covers what is new in these entries."""
     edit(path, f"UPDATE entries SET {column} = '99' WHERE id = {place}")
     with pytest.raises(IntegrityError, match=f"entry {place} of the ledger was changed"):

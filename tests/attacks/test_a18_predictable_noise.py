@@ -74,8 +74,8 @@ def offences(tree: ast.AST, *, may_ask_the_system: bool) -> Iterator[str]:
                 pass
 
 
-def test_no_module_seeds_or_keeps_a_generator() -> None:
-    """No file under dpsql/ names a generator or a seed, and one file alone asks the system for entropy."""
+def test_no_module_seeds_or_stores_a_generator() -> None:
+    """No file under dpsql/ names a generator or a seed, and only one reads the system's entropy."""
     found = {}
     for path in sorted(ROOT.rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()
@@ -88,8 +88,8 @@ def test_no_module_seeds_or_keeps_a_generator() -> None:
     assert (ROOT / ENTROPY).exists()
 
 
-def test_words_that_anybody_knows_are_named_in_one_file() -> None:
-    """The fixed stream by which intervals are simulated is out of reach for whatever adds noise."""
+def test_public_random_words_are_named_in_one_file() -> None:
+    """Code that adds noise cannot reach the fixed stream that simulates intervals."""
     naming = {
         path.relative_to(ROOT).as_posix()
         for path in ROOT.rglob("*.py")
@@ -113,13 +113,13 @@ def test_words_that_anybody_knows_are_named_in_one_file() -> None:
         "import os\nos.urandom(8)",
     ],
 )
-def test_the_scan_sees_every_route(source: str) -> None:
+def test_scan_finds_every_route(source: str) -> None:
     """The scan would notice: each of these lines is an offence."""
     assert list(offences(ast.parse(source), may_ask_the_system=False))
 
 
-def test_a_seeded_generator_is_replayed() -> None:
-    """The attack works on a program's own generator: whoever knows its seed takes the noise off again."""
+def test_seeded_generator_is_reproduced() -> None:
+    """The attack works on a program's own generator: its seed gives the noise away."""
     answers = [
         Naive(world(*map(person, range(people)))).number("SELECT COUNT(*) FROM people") for people in (7, 8)
     ]
@@ -157,7 +157,7 @@ def test_forked_children_draw_different_noise(mechanism: Mechanism) -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
-def test_a_copy_of_the_entropy_shares_nothing(mechanism: Mechanism) -> None:
+def test_copied_entropy_source_shares_no_state(mechanism: Mechanism) -> None:
     """The source has no state to pickle, takes no seed, and its copy draws other noise."""
     entropy = SystemEntropy()
     copy = pickle.loads(pickle.dumps(entropy))
@@ -167,7 +167,7 @@ def test_a_copy_of_the_entropy_shares_nothing(mechanism: Mechanism) -> None:
         SystemEntropy(1)  # type: ignore[call-arg]
 
 
-def test_words_of_the_system_are_fresh_and_uniform() -> None:
+def test_system_entropy_is_fresh_and_uniform() -> None:
     """Words do not repeat, and each of their 64 bits is set in half of them."""
     words = SystemEntropy().draw_words(20_000)
     assert words.shape == (20_000,)

@@ -33,8 +33,8 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_no_two_answers_are_of_one_sample(secrets: list[str]) -> None:
-    """Texts that mean one sum in other words are charged, and sampled, each by itself: averaging them pays each time."""
+def test_no_two_answers_share_a_sample(secrets: list[str]) -> None:
+    """Texts that mean one sum in other words are each charged and sampled by themselves."""
     town = world(*(person(who) for who in range(30)))
     for text in (SQL, SQL.replace("*", "1"), f"{SQL} WHERE age > -1", f"{SQL} WHERE age < 1000"):
         town.query(text, epsilon=1, replay=False)
@@ -43,10 +43,10 @@ def test_no_two_answers_are_of_one_sample(secrets: list[str]) -> None:
     close_all()
 
 
-def test_nobody_is_told_the_secret(
+def test_secret_is_never_disclosed(
     secrets: list[str], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    """Not the ledger, the receipt, EXPLAIN, a log or the prepared query; what is shown is the same in every run."""
+    """The ledger, receipt, EXPLAIN, logs and prepared query never contain the secret."""
     people = {"id": list(range(30)), "age": [30] * 30}
     table = {"unit": "id", "rows_per_unit": 1, "columns": {"age": {"type": "integer", "bounds": [0, 99]}}}
     policy = {"version": 1, "privacy_unit": "person", "budget": {"epsilon": 9}, "tables": {"people": table}}
@@ -56,17 +56,17 @@ def test_nobody_is_told_the_secret(
     ):
         found = town.query(SQL, epsilon=1)
         prepared = plan_and_match(town.engine, Query(SQL))
-        told = [repr(part) for part in (found, found.receipt, town.explain(SQL, epsilon=1), prepared)]
+        texts = [repr(part) for part in (found, found.receipt, town.explain(SQL, epsilon=1), prepared)]
         shown = str(town.explain(SQL, epsilon=2))
     (key,) = secrets
-    told += [caplog.text, *(path.read_bytes().decode("latin-1") for path in tmp_path.iterdir())]
-    assert any("TABLESAMPLE" in text for text in told)
-    assert not any(key in text for text in told)
+    texts += [caplog.text, *(path.read_bytes().decode("latin-1") for path in tmp_path.iterdir())]
+    assert any("TABLESAMPLE" in text for text in texts)
+    assert not any(key in text for text in texts)
     assert PLACEHOLDER in shown
 
 
-def test_a_text_of_the_analyst_is_not_taken_for_the_secret(secrets: list[str]) -> None:
-    """A constant that says what stands for the secret stays that constant: no condition can ask about the secret."""
+def test_text_of_the_analyst_is_not_read_as_the_secret(secrets: list[str]) -> None:
+    """A constant equal to the secret's placeholder stays a constant: no condition reads the secret."""
     town = world(*(person(who, word=PLACEHOLDER) for who in range(30)), budget={"epsilon": 10**30})
     assert (
         town.query(f"{SQL} WHERE word = '{PLACEHOLDER}' AND '{PLACEHOLDER}' < 'b'", epsilon=10**15).rows[0][0]
@@ -76,8 +76,8 @@ def test_a_text_of_the_analyst_is_not_taken_for_the_secret(secrets: list[str]) -
     close_all()
 
 
-def test_a_sample_costs_the_same_words_on_neighbours() -> None:
-    """The number of draws, and the SQL but for the secret, do not depend on the rows."""
+def test_sample_draws_the_same_number_of_words_on_neighbours() -> None:
+    """The number of draws, and the SQL except the secret, do not depend on the rows."""
     few, many = world(), world(*(person(who) for who in range(30)))
     for town in (few, many):
         town.query(SQL, epsilon=1)
@@ -85,11 +85,11 @@ def test_a_sample_costs_the_same_words_on_neighbours() -> None:
     close_all()
 
 
-def test_the_attack_works_where_the_secret_is_known_or_rows_are_sampled() -> None:
-    """Of somebody known to be in the sample the noise alone loses 2.9, not 1; of one who has two chances to be in it, 1.4."""
+def test_known_secret_or_row_sampling_enables_the_attack() -> None:
+    """A known member of the sample loses 2.9, not 1; a person with two chances loses 1.4."""
     town = world(*(person(who) for who in range(30)))
-    asked = Query("SELECT COUNT(DISTINCT id) FROM people TABLESAMPLE UNITS (10%)", epsilon=Fraction(1))
-    plan = plan_and_match(town.engine, asked).single_release.plan
+    user_query = Query("SELECT COUNT(DISTINCT id) FROM people TABLESAMPLE UNITS (10%)", epsilon=Fraction(1))
+    plan = plan_and_match(town.engine, user_query).single_release.plan
     (measured,) = plan.vectors
     known = math.exp(measured.sensitivity.l1 / measured.mechanism.scale)  # type: ignore[attr-defined]
     by_unit, by_row = 0.1, 1 - 0.9**2

@@ -7,7 +7,7 @@ import re
 from unittest import mock
 
 import pytest
-from attacks.naive import Naive, told_apart
+from attacks.naive import Naive, distinguishes_worlds
 from worlds import Refused, Row, engine_of, person, spent, world
 
 from dpsql.engine.replay.replays import plan_and_match
@@ -37,7 +37,7 @@ PLACES = [
 ]
 
 
-def test_a_careless_engine_s_state_carries_a_row_out(rows: list[Row]) -> None:
+def test_state_of_a_careless_engine_reveals_a_row(rows: list[Row]) -> None:
     """The attack works where a function keeps a state: a counter that one row moves is read without noise."""
 
     def counted(naive: Naive) -> object:
@@ -45,11 +45,11 @@ def test_a_careless_engine_s_state_carries_a_row_out(rows: list[Row]) -> None:
         return naive.query("SELECT nextval('calls')")
 
     ours, theirs = (world(*rows, *more, setup=["CREATE SEQUENCE calls"]) for more in ([], [person(99)]))
-    assert told_apart(counted, ours, theirs)
+    assert distinguishes_worlds(counted, ours, theirs)
 
 
-def test_a_careless_engine_s_coin_tosses_are_free_samples(rows: list[Row]) -> None:
-    """The attack works where a query may toss coins: equal queries see other rows, which no plan accounts for."""
+def test_coin_tosses_of_a_careless_engine_are_free_samples(rows: list[Row]) -> None:
+    """The attack works where a query may toss coins: equal queries see other rows."""
     connection = world(*rows)
     engine_of(connection).execute("SELECT setseed(0.5)")
     sql = "SELECT COUNT(*) FROM people WHERE random() < 0.5"
@@ -57,8 +57,8 @@ def test_a_careless_engine_s_coin_tosses_are_free_samples(rows: list[Row]) -> No
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_nothing_volatile_is_accepted(call: str, refused: Refused) -> None:
-    """In an argument, a filter, a key, an output, HAVING, ORDER BY, LIMIT or a join: refused, not charged."""
+def test_volatile_functions_are_refused(call: str, refused: Refused) -> None:
+    """They are refused in arguments, filters, keys, outputs, HAVING, ORDER BY, LIMIT and joins, uncharged."""
     for place in PLACES:
         refused(place.format(call))
 
@@ -70,17 +70,17 @@ current_date | CURRENT_DATE | today() | current_localtimestamp() | localtimestam
 
 
 @pytest.mark.parametrize("call", [call.strip() for call in TIMES if call.strip()])
-def test_the_clock_is_read_once_and_never_by_the_engine(call: str, rows: list[Row]) -> None:
-    """The time of a statement is a constant of its plan: another time is another question, which is charged."""
+def test_clock_is_read_once_outside_the_engine(call: str, rows: list[Row]) -> None:
+    """The time of a statement is a constant of its plan: another time is another query, which is charged."""
     sql = f"SELECT COUNT(*) FROM people WHERE {call} > seen"
     connection = world(*rows)
-    asked = [Query(sql, time=dt.datetime(2026, 1, day, 12)) for day in (1, 1, 2)]
-    plans = [plan_and_match(connection.engine, each) for each in asked]
+    queries = [Query(sql, time=dt.datetime(2026, 1, day, 12)) for day in (1, 1, 2)]
+    plans = [plan_and_match(connection.engine, each) for each in queries]
     for plan in plans:
         assert not re.search("now|current|today|local", plan.statement.sql, re.IGNORECASE)
         assert plan.constants == {call.lower().removesuffix("()"): mock.ANY}
     assert plans[0].plan_digest == plans[1].plan_digest != plans[2].plan_digest
-    for each in asked:
+    for each in queries:
         answer_query(connection.engine, plan_and_match(connection.engine, each))
     assert spent(connection) == 2
 
@@ -90,9 +90,9 @@ def test_receipts_name_the_time_of_the_statement(rows: list[Row]) -> None:
     connection = world(*rows)
     query = "SELECT COUNT(*) FROM people WHERE day < current_date"
     before = dt.datetime.now(dt.UTC).date()
-    told = connection.query(query, epsilon=1).receipt.to_dict()["constants"]
+    stated = connection.query(query, epsilon=1).receipt.to_dict()["constants"]
     days = {before, dt.datetime.now(dt.UTC).date()}  # two at midnight
-    assert told in [{"current_date": day.isoformat()} for day in days]
+    assert stated in [{"current_date": day.isoformat()} for day in days]
     assert "constants" not in connection.query("SELECT COUNT(*) FROM people", epsilon=1).receipt.to_dict()
 
 
@@ -112,7 +112,7 @@ def test_samples_are_refused(clause: str, refused: Refused) -> None:
 
 
 @pytest.mark.parametrize("word", ["now", "today", "tomorrow", "yesterday", "epoch", "infinity", "-infinity"])
-def test_words_for_moments_are_no_constants(word: str, refused: Refused) -> None:
+def test_words_for_moments_are_not_constants(word: str, refused: Refused) -> None:
     """Text that the engine would read as the present moment is refused where a day is compared."""
     refused(f"SELECT COUNT(*) FROM people WHERE day < '{word}'")
     refused("SELECT COUNT(*) FROM people WHERE seen >= ?", word)

@@ -30,7 +30,7 @@ CALLS = [call.strip() for call in CALLS if call.strip()]
 @pytest.mark.parametrize(
     "extreme", ["MAX(free)", "QUANTILE_DISC(free, 1.0)", "ARG_MAX(free, age)", "LAST(free ORDER BY id)"]
 )
-def test_a_careless_engine_shows_the_richest(extreme: str, rows: list[Row]) -> None:
+def test_careless_engine_reveals_the_richest(extreme: str, rows: list[Row]) -> None:
     """The attack works where an extreme is noised like a count: one person's value is its answer, near enough."""
     sql, fortune = f"SELECT {extreme} FROM people", 5e8
     assert Naive(world(*rows, person(99, free=fortune, age=109))).number(sql) == pytest.approx(
@@ -41,7 +41,7 @@ def test_a_careless_engine_shows_the_richest(extreme: str, rows: list[Row]) -> N
 
 @pytest.mark.parametrize("call", CALLS)
 def test_members_and_extremes_are_refused(call: str, refused: Refused) -> None:
-    """Alone, among groups, in arithmetic, in HAVING and in ORDER BY: refused, nothing charged."""
+    """Extremes are refused alone, in groups, arithmetic, HAVING and ORDER BY, without a charge."""
     refused(f"SELECT {call} FROM people")
     refused(f"SELECT city, COUNT(*), {call} FROM people GROUP BY city")
     if "DISTINCT" not in call[:9] and "*" not in call:
@@ -49,7 +49,7 @@ def test_members_and_extremes_are_refused(call: str, refused: Refused) -> None:
         refused(f"SELECT COUNT(*) FROM people ORDER BY {call}")
 
 
-def test_rows_are_not_limited_or_sorted_into_an_answer(refused: Refused) -> None:
+def test_limit_and_sort_release_no_rows(refused: Refused) -> None:
     """LIMIT and ORDER BY over rows, set operations and row-wise tricks release no row."""
     for sql in (
         "SELECT cost FROM people ORDER BY cost DESC LIMIT 1",
@@ -60,7 +60,7 @@ def test_rows_are_not_limited_or_sorted_into_an_answer(refused: Refused) -> None
         refused(sql)
 
 
-def test_an_extreme_is_a_choice_among_all_points() -> None:
+def test_extreme_is_selected_among_all_points() -> None:
     """The richest person makes no value of MAX more likely than the charge allows, and none impossible."""
     sql = "SELECT MAX(cost) FROM people"
     chances = []
@@ -87,7 +87,7 @@ def test_an_extreme_is_a_choice_among_all_points() -> None:
     )
 
 
-def test_an_extreme_does_not_come_through_a_clamp() -> None:
+def test_clamp_reveals_no_extreme() -> None:
     """Bounds chosen by the analyst are noised like any: a tight clamp around one row shows nothing of it."""
     sql = "SELECT SUM(LEAST(GREATEST(cost, 99.4), 99.6)) FROM people"
     ours = observed(world(person(1), person(2, cost=99.5)), sql)

@@ -42,8 +42,8 @@ UNITS = ("CAST(id AS VARCHAR)", "id")
     ("keys", "unit"),
     [*((keys, "id") for keys in FINE if keys not in UNITS), *((keys, "row") for keys in FINE)],
 )
-def test_a_key_as_fine_as_a_person_shows_nobody(keys: str, unit: str) -> None:
-    """Sixty people, each alone in a group: none is shown, at any of the losses asked with."""
+def test_key_as_fine_as_a_person_shows_nobody(keys: str, unit: str) -> None:
+    """None of sixty people, each alone in a group, is shown at any tried loss."""
     rows = [
         person(
             who, cost=who + 0.37, word=f"w{who:03}", seen=f"2020-02-{1 + who % 28:02} 0{who % 10}:{who:02}:00"
@@ -59,13 +59,13 @@ def test_a_key_as_fine_as_a_person_shows_nobody(keys: str, unit: str) -> None:
         assert not any(shown(connection, sql, epsilon))
 
 
-def test_a_key_of_which_each_value_is_one_person_s_is_refused(refused: Refused) -> None:
-    """By its text alone, whatever is done to the id that keeps people apart."""
+def test_key_of_one_person_is_refused(refused: Refused) -> None:
+    """The text of the query decides, whatever function is applied to the id."""
     for key in UNITS:
         assert refused(f"SELECT COUNT(*), AVG(age) FROM people GROUP BY {key}") == "group_by_unit"
 
 
-def test_a_careless_engine_lists_them() -> None:
+def test_careless_engine_lists_small_groups() -> None:
     """The attack works where groups are those of the data: the one patient of a rare disease is named."""
     rows = [*several(50, word="cold"), person(99, word="kuru")]
     sql = "SELECT word, COUNT(*) FROM people GROUP BY word"
@@ -92,7 +92,7 @@ REPEATED = {
 
 @pytest.mark.parametrize("case", REPEATED)
 @pytest.mark.parametrize("least", [1, LEAST])
-def test_one_person_is_one_however_often_counted(case: str, least: int) -> None:
+def test_repeated_person_counts_once(case: str, least: int) -> None:
     """A person's many rows, or rows that a join repeats, lift no group over a threshold or a minimum frequency.
 
     The attack works on an engine that counts rows: there the group of one person is shown.
@@ -111,8 +111,8 @@ def test_one_person_is_one_however_often_counted(case: str, least: int) -> None:
 @pytest.mark.parametrize("people", [0, 1, LEAST - 1])
 @pytest.mark.parametrize("declared", [False, True], ids=["unknown", "declared"])
 @pytest.mark.parametrize("unit", ["id", "row"])
-def test_below_the_minimum_frequency_nothing_is_shown(people: int, unit: str, *, declared: bool) -> None:
-    """No group of fewer people than the policy asks for is shown by any noise, whatever is asked of it."""
+def test_group_below_min_frequency_is_never_shown(people: int, unit: str, *, declared: bool) -> None:
+    """No noise shows a group of fewer people than the policy's minimum."""
     rule = {"type": "varchar", **({"values": ["crowd", "few", "none"]} if declared else {})}
     columns: Declared = COLUMNS | {"word": ("VARCHAR", rule)}
     rows = [*several(200, word="crowd"), *several(people, 1000, word="few", cost=99)]
@@ -130,7 +130,7 @@ def test_below_the_minimum_frequency_nothing_is_shown(people: int, unit: str, *,
     )
 
 
-def test_at_the_minimum_frequency_a_group_can_be_shown() -> None:
+def test_group_at_min_frequency_can_be_shown() -> None:
     """The test can fail: a group of exactly as many people is let through where no noise holds it back."""
     rows = [*several(200, word="crowd"), *several(LEAST, 1000, word="few")]
     connection = world(*rows, table={"min_frequency": LEAST})
@@ -141,8 +141,8 @@ def test_at_the_minimum_frequency_a_group_can_be_shown() -> None:
 
 
 @pytest.mark.parametrize("least", [1, LEAST])
-def test_the_last_person_of_a_group_is_not_seen_to_leave(least: int) -> None:
-    """On neighbours of which one has a group more, everything but the rows is the same, and the rows are too."""
+def test_leaving_last_person_of_a_group_is_not_observable(least: int) -> None:
+    """Neighbours of which one has a group more have the same rows and the same rest."""
     crowd = [*several(200, word="crowd"), *several(least - 1, 1000, word="few")]
     ours, theirs = (
         world(*crowd, *more, table={"min_frequency": least}) for more in ([], [person(99, word="few")])
@@ -155,8 +155,8 @@ def test_the_last_person_of_a_group_is_not_seen_to_leave(least: int) -> None:
 
 
 @pytest.mark.parametrize("delta", [None, Fraction(1, 10**9), Fraction(4, 10**7)])
-def test_more_delta_never_shows_one_person_for_sure(delta: Fraction | None) -> None:
-    """Whatever share of delta a query asks for, a lone key passes with no more than that probability."""
+def test_larger_delta_never_reveals_a_person_for_sure(delta: Fraction | None) -> None:
+    """A lone key passes with no more than the query's share of delta."""
     connection = world(*several(100, word="crowd"), person(99, word="alone"))
     plan = connection.explain("SELECT word, COUNT(*) FROM people GROUP BY word", delta=delta).prepared.plan
     assert plan.selection is not None
@@ -188,8 +188,8 @@ CELLS = (
 
 @pytest.mark.parametrize("people", [1, LEAST - 1])
 @pytest.mark.parametrize("sql", CELLS)
-def test_below_the_minimum_frequency_no_value_is_shown(sql: str, people: int) -> None:
-    """Of a condition as of a group: neither a value nor its interval, where hardly any noise is left."""
+def test_value_below_min_frequency_is_never_shown(sql: str, people: int) -> None:
+    """Neither a value of a small condition nor its interval is shown, where hardly any noise is left."""
     rows = [
         *several(200, word="crowd", city="Oslo"),
         *several(people, 1000, word="few", cost=99, city="Oslo"),
@@ -204,7 +204,7 @@ def test_below_the_minimum_frequency_no_value_is_shown(sql: str, people: int) ->
 
 
 @pytest.mark.parametrize("sql", CELLS)
-def test_from_the_minimum_frequency_on_values_are_shown(sql: str) -> None:
+def test_value_from_min_frequency_on_is_shown(sql: str) -> None:
     """The test can fail: with twice as many people each has a value."""
     rows = [
         *several(200, word="crowd", city="Oslo"),
@@ -217,16 +217,16 @@ def test_from_the_minimum_frequency_on_values_are_shown(sql: str) -> None:
     assert not any("min_frequency" in notice for notice in result.notices)
 
 
-def test_a_whole_without_a_condition_is_shown_where_it_is_large() -> None:
-    """A count of 200 people beside a limit of five."""
+def test_large_total_without_a_condition_is_shown() -> None:
+    """A count of 200 people is shown under a limit of five."""
     connection = world(*several(200, word="crowd"), table={"min_frequency": LEAST})
     ((count, mean),) = connection.query("SELECT COUNT(*), AVG(age) FROM people", epsilon=1).rows
     assert count > LEAST
     assert mean is not None
 
 
-def test_what_is_not_measured_is_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no count says how many units are behind a value, it is taken for a rare one."""
+def test_unmeasured_value_is_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value is treated as rare where no count measures the units behind it."""
     con = world(*several(200, word="crowd"), table={"min_frequency": 5})
     monkeypatch.setattr(
         empty_groups, "estimate_moments", lambda *_: pytest.fail("a count is read that was not measured")

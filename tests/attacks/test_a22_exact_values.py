@@ -54,8 +54,8 @@ def exact_of(connection: Connection, sql: str) -> Exact:
 def shows(text: str) -> bool:
     """Whether a text holds one of the values that are nobody's business."""
     numbers = "|".join((str(ROWS), f"{ROWS:,}", str(TOTAL), f"{TOTAL:,}"))
-    told = _HEXADECIMAL.sub(" ", text)
-    return SECRET in text or re.search(rf"(?<![\d.,])({numbers})(?![\d,]|\.\d)", told) is not None
+    readable = _HEXADECIMAL.sub(" ", text)
+    return SECRET in text or re.search(rf"(?<![\d.,])({numbers})(?![\d,]|\.\d)", readable) is not None
 
 
 WRITERS: dict[str, Callable[[Exact], str]] = {
@@ -75,8 +75,8 @@ WRITERS: dict[str, Callable[[Exact], str]] = {
 
 @pytest.mark.parametrize("sql", [SQL, GROUPED])
 @pytest.mark.parametrize("writer", WRITERS)
-def test_an_exact_value_does_not_write_itself(writer: str, sql: str, crowd: Connection) -> None:
-    """No way of turning it into text shows a value; the rows are there all the while."""
+def test_exact_value_has_no_text(writer: str, sql: str, crowd: Connection) -> None:
+    """No conversion to text shows a value, though the rows are there."""
     exact = exact_of(crowd, sql)
     assert shows(repr(exact.reveal()))
     assert not shows(WRITERS[writer](exact))
@@ -98,15 +98,15 @@ def test_an_exact_value_does_not_write_itself(writer: str, sql: str, crowd: Conn
     ],
     ids=["pickle", "copy", "deepcopy", "old pickle", "json", "vars", "len", "iter", "list", "sorted"],
 )
-def test_an_exact_value_is_not_carried_away(way: Callable[[Any], Any], crowd: Connection) -> None:
+def test_exact_value_cannot_be_copied(way: Callable[[Any], Any], crowd: Connection) -> None:
     """Pickling, copying, iterating and measuring all fail, and the failure shows nothing."""
     with pytest.raises((dpsql.InternalError, TypeError)) as caught:
         way(exact_of(crowd, SQL))
     assert not shows("".join(traceback.format_exception(caught.value)))
 
 
-def test_exact_values_order_and_equal_nothing() -> None:
-    """Two exact values with equal rows cannot be told to be equal, nor compared."""
+def test_exact_values_cannot_be_compared() -> None:
+    """Two exact values with equal rows are neither equal nor ordered."""
     assert Exact([(1,)]) != Exact([(1,)])
     with pytest.raises(TypeError):
         assert Exact([(1,)]) < Exact([(2,)])  # type: ignore[operator]
@@ -136,10 +136,10 @@ def every_log(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     root.setLevel(before)
 
 
-def test_no_log_holds_an_exact_value(
+def test_logs_hold_no_exact_value(
     crowd: Connection, every_log: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """At the lowest level of every logger, and on both streams: nothing exact, and no key that was kept."""
+    """No logger at its lowest level and no stream has an exact value or a hidden key."""
     logging.getLogger("dpsql").debug("heard")
     for sql in (SQL, GROUPED, f"EXPLAIN {SQL}"):
         result = crowd.query(sql, epsilon=0.05)
@@ -167,7 +167,7 @@ def frames(error: BaseException | None) -> str:
 
 
 @pytest.mark.parametrize("sql", [SQL, GROUPED])
-def test_a_failure_after_the_read_shows_no_locals(sql: str, crowd: Connection) -> None:
+def test_failure_after_the_read_shows_no_locals(sql: str, crowd: Connection) -> None:
     """If noise cannot be drawn, the error is dpsql's own, and its frames hold no exact value."""
     broken = crowd.engine.__class__(
         crowd.engine.policy, crowd.engine.backend, crowd.engine.ledger, "ana", Broken()
@@ -190,10 +190,10 @@ def staged() -> Connection:
     return connected(database, {"budget": {"epsilon": 1000, "delta": 1e-6}, "tables": {"people": table}})
 
 
-def test_a_failure_between_two_reads_shows_no_locals(
+def test_failure_between_two_reads_shows_no_locals(
     staged: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where groups are read again for the clamps that were chosen, the failure of a read shows nothing of the one before."""
+    """A failing second read, of groups for selected clamps, shows nothing of the first."""
     sql = "SELECT city, COUNT(*), SUM(cost) FROM people GROUP BY city"
     assert prepared(staged, sql).single_release.statement.stages is not None
     run, reads = staged.engine.backend.run_statement, []
@@ -213,7 +213,7 @@ def test_a_failure_between_two_reads_shows_no_locals(
     assert not shows(frames(caught.value.__context__))
 
 
-def test_an_engine_failure_shows_no_locals(crowd: Connection) -> None:
+def test_engine_failure_shows_no_locals(crowd: Connection) -> None:
     """The traceback of a BackendError, with all locals: the statement, but no value."""
     with pytest.raises(dpsql.BackendError) as caught:
         crowd.engine.backend.run_statement("SELECT CAST(word AS INTEGER) FROM people ORDER BY word")
@@ -222,7 +222,7 @@ def test_an_engine_failure_shows_no_locals(crowd: Connection) -> None:
     assert not shows(text)
 
 
-def test_the_locals_would_show_it() -> None:
+def test_locals_show_plain_exact_values() -> None:
     """The attack works where exact rows are plain values: a frame that holds one shows it in its traceback."""
 
     def careless() -> None:
@@ -234,8 +234,8 @@ def test_the_locals_would_show_it() -> None:
     assert shows(frames(caught.value))
 
 
-def test_a_result_refers_to_nothing_exact(crowd: Connection) -> None:
-    """What the analyst holds after an answer leads to no exact value, however far it is followed."""
+def test_result_refers_to_no_exact_value(crowd: Connection) -> None:
+    """No chain of references from an analyst's result leads to an exact value."""
     import gc
 
     result = crowd.query(GROUPED)
@@ -251,7 +251,7 @@ def test_a_result_refers_to_nothing_exact(crowd: Connection) -> None:
     assert any(part == id(result.rows) for part in seen)
 
 
-def test_people_are_there() -> None:
-    """The worlds of these tests hold what they say."""
+def test_worlds_hold_the_people() -> None:
+    """The worlds of these tests hold the people that they declare."""
     (row,) = engine_of(world(person(1))).execute("SELECT COUNT(*) FROM people").fetchall()
     assert row == (1,)

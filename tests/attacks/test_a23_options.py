@@ -31,7 +31,7 @@ def capped() -> Connection:
     return world(person(1), person(2), max_epsilon=2)
 
 
-def test_a_careless_engine_takes_any_number_for_a_loss() -> None:
+def test_careless_engine_takes_any_number_as_a_loss() -> None:
     """The attack works where a loss is only compared and added: NaN, less than nothing and no end of it buy more."""
     connection = world(person(1), person(2))
     naive = Naive(connection, budget=1)
@@ -44,7 +44,7 @@ def test_a_careless_engine_takes_any_number_for_a_loss() -> None:
 
 
 @pytest.mark.parametrize("value", NO_LOSS, ids=map(str, range(len(NO_LOSS))))
-def test_an_epsilon_or_delta_that_is_none_is_refused(value: Any, capped: Connection) -> None:
+def test_invalid_epsilon_or_delta_is_refused(value: Any, capped: Connection) -> None:
     """NaN, infinities, zero, less, truth values and what is no number: LossError, nothing charged."""
     targets: list[dict[str, Any]] = [{"target_error": value}, {"target_error": 9, "confidence": value}]
     for options in ({"epsilon": value}, {"delta": value}, {"epsilon": 1, "delta": value}, *targets):
@@ -55,8 +55,8 @@ def test_an_epsilon_or_delta_that_is_none_is_refused(value: Any, capped: Connect
 
 
 @pytest.mark.parametrize("epsilon", [2.0000001, 3, 1e9, "1e300", 10**30])
-def test_the_cap_holds(epsilon: Any, capped: Connection) -> None:
-    """Above the policy's cap: refused before the charge, by every face."""
+def test_policy_cap_holds(epsilon: Any, capped: Connection) -> None:
+    """A loss above the policy's cap is refused before the charge by every interface."""
     for ask in (capped.query, capped.execute, capped.explain):
         with pytest.raises((dpsql.QueryRejected, dpsql.PolicyError, dpsql.LossError)):
             ask(COUNT, epsilon=epsilon)
@@ -103,8 +103,8 @@ print(json.dumps([code(sql) for sql in given]))
 """
 
 
-def test_a_number_too_large_to_write_is_refused_at_once() -> None:
-    """No exponent makes exact arithmetic run away: LossError, in the time that it takes to read the number."""
+def test_oversized_number_is_refused_at_once() -> None:
+    """A huge exponent raises LossError in the time that it takes to read the number."""
     lines = """
 import dpsql
 from dpsql.policy.request.loss import parse_amount
@@ -118,15 +118,15 @@ print(json.dumps([code(size) for size in given]))
     assert outcome_of(lines, HANGS) == ["loss"] * len(HANGS)
 
 
-def test_no_short_text_grows_without_bound() -> None:
+def test_exponential_growth_of_a_short_text_is_refused() -> None:
     """Operands that are written twice must not double at each level: refused while the plan is small."""
     queries = [nested(template, depth) for template, depth in DOUBLING.values()]
     assert all(len(sql) < 30_000 for sql in queries)
     assert set(outcome_of(ASK, queries)) <= {"too_deep", "too_long"}
 
 
-def test_what_doubles_a_little_is_answered_or_refused_at_once() -> None:
-    """Below the limit too the work follows the text: no query of a line takes minutes to plan."""
+def test_moderate_growth_is_answered_or_refused_at_once() -> None:
+    """Work is linear in the text below the limit too: no query of a line takes minutes to plan."""
     between, _ = DOUBLING["between"]
     doubled = ", ".join(f"a{n} + a{n} AS a{n + 1}" for n in range(14))
     queries = [nested(between, 12), nested(between, 13), f"SELECT COUNT(*) AS a0, {doubled} FROM people"]
@@ -134,7 +134,7 @@ def test_what_doubles_a_little_is_answered_or_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize("delta", [1, 1.0, "1", 2, 1e9])
-def test_a_delta_of_one_or_more_buys_nothing(delta: Any) -> None:
+def test_delta_of_one_or_more_buys_nothing(delta: Any) -> None:
     """Delta 1 would show every key: it is refused, and so is a delta above the budget's."""
     connection = world(person(1), person(2, word="secret"))
     for sql in (KEYS, COUNT):
@@ -146,7 +146,7 @@ def test_a_delta_of_one_or_more_buys_nothing(delta: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "1", math.nan, math.inf, [1]])
-def test_max_groups_is_a_whole_number_from_one(value: Any, capped: Connection) -> None:
+def test_max_groups_is_a_positive_whole_number(value: Any, capped: Connection) -> None:
     """Anything else is refused; the query's own bound can lower the policy's, never raise it."""
     with pytest.raises(dpsql.ProgrammingError):
         capped.query(KEYS, max_groups=value)
@@ -163,7 +163,7 @@ def test_max_groups_cannot_be_raised() -> None:
     assert bounds.pop().groups == 1
 
 
-def test_no_other_option_is_taken(capped: Connection) -> None:
+def test_other_options_are_refused(capped: Connection) -> None:
     """There is no option for a seed, a mechanism, a sensitivity or a scale."""
     for name in (
         "seed",
@@ -194,7 +194,7 @@ ANSWERED = {
 
 
 @pytest.mark.parametrize("name", ANSWERED)
-def test_large_but_honest_queries_are_answered(name: str) -> None:
+def test_large_honest_queries_are_answered(name: str) -> None:
     """Size alone is no reason for a refusal."""
     assert len(world(person(1)).query(ANSWERED[name])) == 1
 
@@ -231,7 +231,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_depth_and_bulk_are_refused(name: str, refused: Refused) -> None:
+def test_excess_depth_and_length_are_refused(name: str, refused: Refused) -> None:
     """Nesting and length beyond the limits: a refusal with a code, no crash, no charge."""
     assert refused(REFUSED[name]) in {
         "too_deep", "too_long", "syntax", "not_a_select", "constant", "subquery", "type", "function", "column",
@@ -240,7 +240,7 @@ def test_depth_and_bulk_are_refused(name: str, refused: Refused) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 2, 100_000])
-def test_parameters_must_be_as_many_as_their_places(count: int) -> None:
+def test_number_of_parameters_is_checked(count: int) -> None:
     """Too few or far too many values: a DataError, nothing charged."""
     connection = world(person(1))
     with pytest.raises(dpsql.DataError):
@@ -253,8 +253,8 @@ def test_parameters_must_be_as_many_as_their_places(count: int) -> None:
     [math.nan, math.inf, 2**63, -(2**64), 10**5_000, "a\0b", "\ud800", b"x", [1], {"a": 1}, object(), 1j],
     ids=map(str, range(12)),
 )
-def test_parameters_that_are_no_values_are_refused(value: Any) -> None:
-    """What SQL cannot hold is refused before the charge, by a dpsql error."""
+def test_unsupported_parameter_values_are_refused(value: Any) -> None:
+    """Values that SQL cannot hold are refused before the charge by a dpsql error."""
     connection = world(person(1))
     for column in ("age", "free", "word"):
         with pytest.raises(dpsql.Error):

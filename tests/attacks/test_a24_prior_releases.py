@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from attacks.naive import Naive, told_apart
+from attacks.naive import Naive, distinguishes_worlds
 from properties.worlds import cells_of
 from worlds import Refused, Row, assert_within, observed, person, prepared, spent, world
 
@@ -71,17 +71,17 @@ def equal_but_one() -> list[Row]:
     return [person(who, cost=10) for who in range(500)]
 
 
-def test_an_exact_value_in_a_filter_moves_everybody() -> None:
+def test_exact_value_in_a_filter_moves_everybody() -> None:
     """The attack works where a subquery's value is exact: one person lifts the average above all the others."""
     crowd = equal_but_one()
     ours, theirs = world(*crowd), world(*crowd, person(99_999, cost=10.5))
-    assert told_apart(lambda naive: naive.number(BELOW_AVERAGE) > 250, ours, theirs)
+    assert distinguishes_worlds(lambda naive: naive.number(BELOW_AVERAGE) > 250, ours, theirs)
     assert Naive(theirs).number(BELOW_AVERAGE) - Naive(ours).number(BELOW_AVERAGE) > 450
 
 
 @pytest.mark.parametrize("sql", WITHIN)
-def test_each_release_is_within_its_own_sensitivity(sql: str) -> None:
-    """With earlier answers as they were released, one person moves each release by no more than was derived."""
+def test_each_release_is_within_its_sensitivity(sql: str) -> None:
+    """One person moves each release by no more than derived, given the earlier released answers."""
     crowd = [*equal_but_one()[:60], *(person(100 + who, cost=90, city="Kiel") for who in range(60))]
     ours, theirs = world(*crowd), world(*crowd, *[person(99_999, cost=10.5, age=60)] * 5)
     sent: list[tuple[PreparedRelease, Analysis]] = []
@@ -94,7 +94,7 @@ def test_each_release_is_within_its_own_sensitivity(sql: str) -> None:
 
 
 @pytest.mark.parametrize("sql", WITHIN)
-def test_all_releases_are_charged_at_the_price_that_was_asked_for(sql: str, rows: list[Row]) -> None:
+def test_all_releases_are_charged_within_the_requested_loss(sql: str, rows: list[Row]) -> None:
     """One entry, before anything is read, that costs no more than one release with the whole loss."""
     connection = world(*rows)
     accountant = connection.engine.get_account("people").accountant
@@ -109,7 +109,7 @@ def test_all_releases_are_charged_at_the_price_that_was_asked_for(sql: str, rows
 
 
 @pytest.mark.parametrize("sql", WITHIN)
-def test_neighbours_see_the_same_but_for_values(sql: str, rows: list[Row]) -> None:
+def test_neighbours_differ_in_values_only(sql: str, rows: list[Row]) -> None:
     """Columns, types, receipts, errors and the ledger do not tell whether somebody is there."""
     ours, theirs = world(*rows), world(*rows, person(99, cost="nan", age=None, city=None))
     assert observed(ours, sql)[0] == observed(theirs, sql)[0]
@@ -119,8 +119,8 @@ def test_neighbours_see_the_same_but_for_values(sql: str, rows: list[Row]) -> No
     ]
 
 
-def test_the_same_subquery_twice_is_one_answer(rows: list[Row]) -> None:
-    """Two places that ask for one release get one answer, so nothing is learnt by comparing them."""
+def test_repeated_subquery_has_one_answer(rows: list[Row]) -> None:
+    """Two uses of one release get one answer, so nothing is learnt by comparing them."""
     connection = world(*rows)
     mean = "(SELECT AVG(cost) FROM people)"
     result = connection.query(f"SELECT {mean} - {mean} AS difference, COUNT(*) FROM people", epsilon=1)
@@ -173,20 +173,20 @@ SETS = [
 
 
 @pytest.mark.parametrize("value", OF_OTHERS)
-def test_no_exact_value_of_others_enters(value: str, refused: Refused) -> None:
-    """In filters, arguments, keys, outputs, HAVING, LIMIT and joins: refused, nothing charged."""
+def test_exact_values_of_other_units_are_refused(value: str, refused: Refused) -> None:
+    """Filters, arguments, keys, outputs, HAVING, LIMIT and joins refuse them without a charge."""
     for place in PLACES:
         refused(place.format(value))
 
 
 @pytest.mark.parametrize("sql", SETS)
-def test_no_set_of_other_people_s_rows_enters(sql: str, refused: Refused) -> None:
-    """Membership, existence, comparison with all, by anything but the unit: refused, nothing charged."""
+def test_row_sets_of_other_units_are_refused(sql: str, refused: Refused) -> None:
+    """Membership, existence and comparison with all are refused unless the units are equal."""
     refused(sql)
 
 
-def test_an_earlier_answer_is_a_constant_and_each_question_is_charged(rows: list[Row]) -> None:
-    """What an analyst types in from an answer is a literal in the plan; both questions are in the ledger."""
+def test_earlier_answer_is_a_constant_of_a_charged_query(rows: list[Row]) -> None:
+    """A literal from an earlier answer is a constant in the plan; both queries are charged."""
     connection = world(*rows)
     ((mean,),) = connection.query("SELECT AVG(cost) FROM people").rows
     assert len(connection.query("SELECT COUNT(*) FROM people WHERE cost < ?", [mean])) == 1
@@ -195,8 +195,8 @@ def test_an_earlier_answer_is_a_constant_and_each_question_is_charged(rows: list
     assert repr(mean) in written.statement.sql
 
 
-def test_no_earlier_release_stays_in_the_engine(rows: list[Row], refused: Refused) -> None:
-    """The tables that hold released values are gone with their answer, and their names mean nothing in a query."""
+def test_released_tables_leave_the_engine(rows: list[Row], refused: Refused) -> None:
+    """The tables of released values end with their answer, and their names mean nothing in a query."""
     for name in ("released", '"#released0"', '"#contribution"', '"#excess"', "last_result", "df", "result"):
         refused(f"SELECT COUNT(*) FROM {name}")
         refused(f"SELECT COUNT(*) FROM people JOIN {name} ON TRUE")

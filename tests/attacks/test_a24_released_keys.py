@@ -45,7 +45,7 @@ def hospital(first: int) -> Connection:
 )
 @pytest.mark.parametrize("join", ["JOIN", "LEFT JOIN"])
 @pytest.mark.parametrize("first", [2**54, FIRST])
-def test_one_row_meets_one_released_row(first: int, join: str, key: str) -> None:
+def test_one_row_matches_one_released_row(first: int, join: str, key: str) -> None:
     """Keys that are too long, or equal once they are converted, repeat nobody's row: one counts as one."""
     sql = f"SELECT COUNT(*) FROM people {join} {WARDS} ON {key.format(first)} = w.ward"
     connection = hospital(first)
@@ -57,7 +57,7 @@ def test_one_row_meets_one_released_row(first: int, join: str, key: str) -> None
     assert count in (0, 1)
 
 
-def test_a_careless_engine_counts_one_row_for_each_key() -> None:
+def test_careless_engine_counts_a_row_for_each_key() -> None:
     """The attack works where keys are compared by rounding: one person is counted twenty times."""
     setup = [f"CREATE TABLE wards AS SELECT CAST({FIRST} AS BIGINT) + i AS ward FROM range({KEYS}) AS r(i)"]
     sql = f"SELECT COUNT(*) FROM people JOIN wards ON free * 0 + {float(FIRST)!r} = ward"
@@ -79,8 +79,8 @@ VALUES_WITHIN = {
 
 @pytest.mark.parametrize("unit", ["row", "id"])
 @pytest.mark.parametrize("condition", VALUES_WITHIN)
-def test_a_value_among_public_rows_lets_no_row_count_more_often(condition: str, unit: str) -> None:
-    """What a subquery decides over public rows is known before one row is joined to them, or it is refused."""
+def test_subquery_over_public_rows_repeats_no_private_row(condition: str, unit: str) -> None:
+    """A subquery's value over public rows is known before one row is joined to them, or it is refused."""
     connection = world(person(99), unit=unit, setup=[COPIES], tables=PUBLIC, budget=LARGE)
     for join, kept in (("JOIN", 0), ("LEFT JOIN", 1)):
         joined = f"people {join} (SELECT one FROM copies WHERE {condition}) AS c ON age - 29 = one"
@@ -100,8 +100,8 @@ def test_a_value_among_public_rows_lets_no_row_count_more_often(condition: str, 
 
 
 @pytest.mark.parametrize("replay", [True, False])
-def test_a_value_that_changes_after_the_look_up_lets_no_row_count_more_often(*, replay: bool) -> None:
-    """Where each row is a unit, what a query computed when it was looked up is held to when it is computed again."""
+def test_changed_lookup_value_repeats_no_row(*, replay: bool) -> None:
+    """A value computed in a lookup is enforced when it is computed again, where each row is a unit."""
     sql = f"SELECT COUNT(*) FROM people JOIN (SELECT one FROM copies WHERE {next(iter(VALUES_WITHIN))}) AS c ON age - 29 = one"
     connection = world(person(99), unit="row", setup=[COPIES], tables=PUBLIC, budget=LARGE)
     engine_of(connection).execute("CREATE TABLE all_copies AS FROM copies")
@@ -112,8 +112,8 @@ def test_a_value_that_changes_after_the_look_up_lets_no_row_count_more_often(*, 
     assert count == plan.plan.vectors[0].sensitivity.l1 == 1
 
 
-def test_a_careless_engine_looks_up_before_the_value_is_known() -> None:
-    """The attack works where a value that is not known yet is NULL: none of the rows, of which one person has twenty."""
+def test_careless_engine_reads_an_unknown_value_as_null() -> None:
+    """The attack works where an unknown value is NULL: none of the rows, of which one person has twenty."""
     sql = "SELECT COUNT(*) FROM people JOIN copies ON age - 29 = one AND number < {}"
     ours, theirs = (Naive(world(*people, setup=[COPIES])) for people in ([], [person(99)]))
     (known,) = engine_of(theirs.connection).execute(sql.format("CAST(NULL AS BIGINT)")).fetchall()[0]
@@ -131,8 +131,8 @@ VALUES_BESIDE = [
 
 
 @pytest.mark.parametrize("sql", VALUES_BESIDE)
-def test_an_answer_beside_others_keeps_its_own_noise(sql: str) -> None:
-    """A released value beside another release: answered, and the interval of each cell is its own noise's."""
+def test_each_cell_keeps_its_own_noise(sql: str) -> None:
+    """A query with two releases is answered, and each cell's interval follows its own noise."""
     connection = world(*(person(who, age=who % 90) for who in range(200)))
     result = connection.query(sql, epsilon=20)
     noisy = [index for index, scale in enumerate(result.scales[0]) if scale is not None]
@@ -144,7 +144,7 @@ def test_an_answer_beside_others_keeps_its_own_noise(sql: str) -> None:
             assert value is None or low <= value <= high
 
 
-def test_no_argument_of_an_aggregate_is_lost_by_a_filter() -> None:
+def test_filter_drops_no_argument_of_an_aggregate() -> None:
     """FILTER after an aggregate with more arguments than are known: refused as it is without FILTER."""
     town = world(person(1))
     for call in ("COUNT(age, cost)", "SUM(cost ORDER BY id)", "VAR_POP(age, cost)"):

@@ -57,7 +57,7 @@ NEIGHBOURS: dict[str, tuple[str, list[Any], Any]] = {
 @pytest.mark.parametrize(
     "case", ["a wide decimal", "a long integer", "a huge integer", "text among integers"]
 )
-def test_the_engine_s_own_guess_follows_one_value(case: str) -> None:
+def test_type_guess_of_the_engine_follows_one_value(case: str) -> None:
     """The attack works on the engine as it comes: the type of a column of objects tells that one more is there."""
     _, many, one = NEIGHBOURS[case]
 
@@ -79,7 +79,7 @@ def test_one_value_does_not_change_a_type(case: str) -> None:
         assert [str(part) for part in ours] == [str(part) for part in theirs]
 
 
-def test_categories_of_a_frame_do_not_show() -> None:
+def test_categories_of_a_frame_are_not_observable() -> None:
     """A category that one row brings is in no plan, digest or error."""
     ours, theirs = (
         session(["a", "b"], "varchar", "category"),
@@ -97,6 +97,6 @@ def test_categories_of_a_frame_do_not_show() -> None:
         ("varchar", "string", ["a", None, "c"]),
     ],
 )
-def test_typed_frames_are_read_as_they_are(kind: str, dtype: str, values: list[Any]) -> None:
+def test_typed_frames_keep_their_types(kind: str, dtype: str, values: list[Any]) -> None:
     """Columns with a type of their own need no look at their values."""
     assert len(framed(values, kind, dtype).query(SQL)) == 1

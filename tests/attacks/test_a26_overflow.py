@@ -48,7 +48,7 @@ def worlds() -> tuple[Connection, Connection]:
     return people(90.0), people(5.0)
 
 
-def asked(aggregate: str, extreme: tuple[str, str], by: str = "") -> str:
+def build_query(aggregate: str, extreme: tuple[str, str], by: str = "") -> str:
     """Whether person 17 has paid more than 50, as a question about extremes."""
     made = f"CASE WHEN id = 17 AND cost > 50 THEN {extreme[0]} ELSE {extreme[1]} END"
     return f"SELECT {aggregate.format(made)} AS v FROM people{by}"
@@ -61,7 +61,9 @@ def test_no_extreme_makes_a_statement_fail(
 ) -> None:
     """Every aggregate of a CASE between the ends of its type: the same outcome of both neighbours, and no failure."""
     for aggregate in AGGREGATES:
-        ours, theirs = (observed(world, asked(aggregate, extreme, by), **EPSILON)[0] for world in worlds)
+        ours, theirs = (
+            observed(world, build_query(aggregate, extreme, by), **EPSILON)[0] for world in worlds
+        )
         failed = [
             found.error for found in (ours, theirs) if found.error and found.error[0] != "QueryRejected"
         ]
@@ -71,9 +73,9 @@ def test_no_extreme_makes_a_statement_fail(
         )
 
 
-def test_a_distance_in_64_bits_tells_one_row(worlds: tuple[Connection, Connection]) -> None:
+def test_distance_in_64_bits_reveals_a_row(worlds: tuple[Connection, Connection]) -> None:
     """The attack works where the least point is first subtracted in 64 bits: an exact yes or no at ε = 10⁻⁶."""
-    sql = asked("MEDIAN({0})", EXTREMES[0])
+    sql = build_query("MEDIAN({0})", EXTREMES[0])
     outcomes: list[Any] = []
     with mock.patch.object(quantile_windows, "_emit_bin", lambda at, width: f"(({at} + {2**62}) >> {width})"):
         for connection in worlds:

@@ -39,8 +39,8 @@ def worlds() -> tuple[Connection, Connection]:
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_no_dropped_row_makes_a_statement_fail(question: str, worlds: tuple[Connection, Connection]) -> None:
-    """An answer in both worlds."""
+def test_dropped_row_makes_no_statement_fail(question: str, worlds: tuple[Connection, Connection]) -> None:
+    """The query is answered in both worlds."""
     for connection in worlds:
         outcome, rows = observed(connection, QUESTIONS[question], epsilon=0.001)
         assert outcome.error is None
@@ -48,8 +48,8 @@ def test_no_dropped_row_makes_a_statement_fail(question: str, worlds: tuple[Conn
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_no_product_is_of_64_bits(question: str, worlds: tuple[Connection, Connection]) -> None:
-    """Nothing rests on the order in which the engine computes."""
+def test_products_need_more_than_64_bits(question: str, worlds: tuple[Connection, Connection]) -> None:
+    """No product depends on the order in which the engine computes."""
     statements = list[str]()
     run = DuckDBBackend.run_statement
 
@@ -64,7 +64,7 @@ def test_no_product_is_of_64_bits(question: str, worlds: tuple[Connection, Conne
     assert not [found for sql in statements for found in re.findall(r'"\w"\."\w" \* (?![\d.]+e)\S+', sql)]
 
 
-def test_products_in_64_bits_tell_one_person(worlds: tuple[Connection, Connection]) -> None:
+def test_products_in_64_bits_reveal_a_person(worlds: tuple[Connection, Connection]) -> None:
     """The attack works where products trust the interval of a filtered column, and an engine computes them of all rows."""
     plain = mock.patch.object(scalars, "_get_template", of_all_rows)
     with plain:

@@ -46,15 +46,15 @@ def enormous(_: Any, around: Interval) -> Any:
 
 
 @pytest.mark.parametrize("sql", QUESTIONS)
-def test_no_released_value_makes_a_statement_fail(sql: str, worlds: tuple[Connection, Connection]) -> None:
-    """An answer at the least ε, and whatever value the factor has within its interval."""
+def test_released_value_makes_no_statement_fail(sql: str, worlds: tuple[Connection, Connection]) -> None:
+    """The query is answered at the least ε for any value of the factor in its interval."""
     for connection in worlds:
         assert observed(connection, sql, epsilon=1e-6)[0].error is None
         with mock.patch.object(lookups, "_clip_value", enormous):
             assert observed(connection, sql, epsilon=1e-6, replay=False)[0].error is None
 
 
-def test_an_unbounded_factor_tells_one_person(worlds: tuple[Connection, Connection]) -> None:
+def test_unbounded_factor_reveals_a_person(worlds: tuple[Connection, Connection]) -> None:
     """The attack works with products of 64 bits and a factor as the noise has made it: one age alone fails."""
     with (
         mock.patch.object(lookups, "_clip_value", return_value=10**15),
@@ -80,14 +80,14 @@ def test_an_unbounded_factor_tells_one_person(worlds: tuple[Connection, Connecti
         (None, Interval(0, 1), None),
     ],
 )
-def test_a_released_value_enters_within_its_interval(value: Any, around: Interval, expected: Any) -> None:
+def test_released_value_is_clamped_to_its_interval(value: Any, around: Interval, expected: Any) -> None:
     """Numbers are moved to the nearest end; what is no number has no place to go."""
     assert lookups._clip_value(value, around) == expected
     assert not isinstance(expected, float) or type(lookups._clip_value(value, around)) is float
 
 
-def test_a_factor_is_read_within_its_interval(town: Connection) -> None:
-    """A count that its noise has made enormous enters at the end of what a released count is taken to be."""
+def test_released_factor_is_clamped_to_its_interval(town: Connection) -> None:
+    """A count that its noise has made enormous enters as the end of a released count's interval."""
     (step, *_) = [step for step in list_steps(prepared(town, QUESTIONS[1]).outer) if isinstance(step, Scalar)]
     (answer, *_) = [
         step for step in list_steps(prepared(town, QUESTIONS[0]).outer) if isinstance(step, PublicSubquery)
@@ -102,8 +102,8 @@ def test_a_factor_is_read_within_its_interval(town: Connection) -> None:
 AGES = "SELECT city, MIN(age) AS low, AVG(age) AS mean, 2 * MAX(age) AS high, SUM(age) AS total FROM people GROUP BY city"
 
 
-def test_what_lies_in_the_interval_of_a_column_enters_within_it(town: Connection) -> None:
-    """A minimum and an average of ages are ages, whatever they are read as; a total may be anything."""
+def test_value_within_a_column_interval_is_clamped_to_it(town: Connection) -> None:
+    """A minimum and an average of ages are clamped to the ages' interval; a total may be anything."""
     sql = f"SELECT SUM(p.age - m.low), SUM(p.age - m.mean), SUM(p.age - m.high) FROM people p JOIN ({AGES}) m USING (city)"
     plan = prepared(town, sql)
     (answer,) = [step for step in list_steps(plan.outer) if isinstance(step, PublicSubquery)]
@@ -116,7 +116,7 @@ def test_what_lies_in_the_interval_of_a_column_enters_within_it(town: Connection
 
 
 @pytest.mark.parametrize("drawn", [-1e300, 0.0, 110.0, 1e300, float("nan"), None])
-def test_one_person_moves_a_sum_no_further_whatever_was_drawn(
+def test_one_person_moves_a_sum_within_its_bound_for_any_draw(
     worlds: tuple[Connection, Connection], drawn: float | None
 ) -> None:
     """The sum of what people are above an average moves by no more than was derived before the average was released."""
@@ -138,14 +138,14 @@ def test_one_person_moves_a_sum_no_further_whatever_was_drawn(
         ((True, "a", 10**18), (True, "a", 2**55)),
     ],
 )
-def test_values_that_differ_never_become_one(values: tuple[Any, ...], entering: tuple[Any, ...]) -> None:
+def test_distinct_values_never_merge(values: tuple[Any, ...], entering: tuple[Any, ...]) -> None:
     """Noisy values may be group keys of an answer, and a row that is joined to two of them would count twice."""
     assert tuple(lookups._clip_column(values, Interval(-(2**55), 2**55))) == entering
 
 
 @pytest.mark.parametrize("epsilon", [1e-18, 1e-7, 9.99e-7])
-def test_no_query_asks_for_less_than_the_least(epsilon: float, town: Connection) -> None:
-    """Refused before any charge; the policy's own least holds, too."""
+def test_loss_below_the_minimum_is_refused(epsilon: float, town: Connection) -> None:
+    """The refusal precedes any charge; the policy's own minimum holds, too."""
     with pytest.raises(QueryRejected) as caught:
         town.query("SELECT COUNT(*) FROM people", epsilon=epsilon)
     assert caught.value.code == "epsilon_floor"

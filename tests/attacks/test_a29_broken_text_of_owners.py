@@ -56,8 +56,8 @@ def session(connection: Connection) -> list[Any]:
     return [*(observed(connection, sql)[0] for sql in (*QUERIES, *PUBLIC)), spent(connection)]
 
 
-def test_broken_text_of_a_registered_frame_is_not_seen(owner: duckdb.DuckDBPyConnection) -> None:
-    """With and without rows of broken text, in a private and a public table: the same outcomes, and no error."""
+def test_broken_text_of_a_registered_frame_is_not_observable(owner: duckdb.DuckDBPyConnection) -> None:
+    """Outcomes are the same with and without rows of broken text in a private and a public table."""
     crowd = [b"ok"] * 40
     ours = session(opened(owner, crowd))
     assert not [outcome for outcome in ours if getattr(outcome, "error", None)]
@@ -65,8 +65,8 @@ def test_broken_text_of_a_registered_frame_is_not_seen(owner: duckdb.DuckDBPyCon
     assert session(opened(owner, [BROKEN[0], *crowd, NUL, LONG])) == ours
 
 
-def test_text_that_is_none_belongs_to_no_unit(owner: duckdb.DuckDBPyConnection) -> None:
-    """Where the unit's id is broken, the row is nobody's; text with NUL and long text are whole."""
+def test_broken_id_belongs_to_no_unit(owner: duckdb.DuckDBPyConnection) -> None:
+    """A row with a broken id belongs to nobody; text with NUL and long text are whole."""
     connection = opened(owner, [b"ok", NUL, LONG, *BROKEN], unit="x")
     plan = prepared(
         connection, "SELECT COUNT(DISTINCT x) FROM people WHERE LENGTH(UPPER(x)) IN (2, 3, 300000)"
@@ -89,8 +89,8 @@ NESTED = {
 
 
 @pytest.mark.parametrize("name", NESTED)
-def test_broken_text_within_a_column_is_not_seen(owner: duckdb.DuckDBPyConnection, name: str) -> None:
-    """Of fields, elements and JSON the frame's bytes are as little looked at as of texts themselves."""
+def test_broken_text_within_a_column_is_not_observable(owner: duckdb.DuckDBPyConnection, name: str) -> None:
+    """The bytes of fields, elements and JSON are not observable either."""
     columns, rest = NESTED[name]
     texts = arrow([b"ok", *BROKEN])["x"].combine_chunks().cast(pyarrow.string())
     listed = pyarrow.ListArray.from_arrays(list(range(len(texts) + 1)), texts)
@@ -119,7 +119,7 @@ MOMENTS = {"unit": "id", "rows_per_unit": 1, "columns": {"x": {"type": "timestam
     ("frame", "unit"),
     [(frame, unit) for frame in ("arrow", "pandas") for unit in ("s", "ms", "us", "ns")] + [("polars", "ms")],
 )
-def test_a_moment_that_is_too_great_fails_no_query(frame: str, unit: str) -> None:
+def test_moment_beyond_the_calendar_makes_no_query_fail(frame: str, unit: str) -> None:
     """Moments with a zone in a frame that is passed: in UTC, and NULL beyond the calendar."""
     table = zoned(unit)
     given = {"arrow": table, "polars": pl.from_arrow(table), "pandas": table.to_pandas()}[frame]
@@ -141,7 +141,7 @@ def test_moments_with_a_zone_in_a_registered_frame_are_refused(owner: duckdb.Duc
         owner.execute("SELECT COUNT(x) FROM people WHERE x IS NOT NULL").fetchall()
 
 
-def test_the_owner_s_engine_fails_and_is_lost(owner: duckdb.DuckDBPyConnection) -> None:
+def test_owner_s_engine_fails_on_broken_text(owner: duckdb.DuckDBPyConnection) -> None:
     """The attack works where the frame is read as it is: by one row the query fails, and every later one."""
     owner.register("people", arrow([b"ok", BROKEN[0]]))
     with pytest.raises(duckdb.Error):
@@ -162,7 +162,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("case", VIEWS)
 @pytest.mark.parametrize("public", [False, True], ids=["private", "public"])
-def test_what_no_expression_can_repair_is_refused(
+def test_irreparable_sources_are_refused(
     case: str, public: bool, owner: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
     """Files, frames below a view of the owner's, and frames of Python objects: refused at connect, by name."""
@@ -182,7 +182,7 @@ def test_what_no_expression_can_repair_is_refused(
     connected(owner, {**rules, "tables": tables})
 
 
-def test_a_reader_of_files_fails_by_one_row(owner: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+def test_file_reader_fails_on_one_row(owner: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     """The attack works on a view over Parquet, though each text is repaired where it is read."""
     pyarrow.parquet.write_table(arrow([b"ok", BROKEN[0]]), tmp_path / "people.parquet")
     owner.execute(f"CREATE VIEW people AS FROM '{tmp_path}/people.parquet'")

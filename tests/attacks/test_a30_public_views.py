@@ -71,8 +71,8 @@ def refusal(owner: Any, **tables: Any) -> dpsql.PolicyError:
 
 
 @pytest.mark.parametrize("case", VIEWS)
-def test_a_public_view_of_a_private_table_is_refused(case: str, owner: duckdb.DuckDBPyConnection) -> None:
-    """However it reads the table: refused at connect, and both are named."""
+def test_public_view_of_a_private_table_is_refused(case: str, owner: duckdb.DuckDBPyConnection) -> None:
+    """The view is refused at connect however it reads the table, and both are named."""
     owner.execute(VIEWS[case])
     error = refusal(owner, people=PRIVATE, shown=SHOWN)
     assert error.code == "public_view"
@@ -82,8 +82,8 @@ def test_a_public_view_of_a_private_table_is_refused(case: str, owner: duckdb.Du
 
 
 @pytest.mark.parametrize("case", VIEWS)
-def test_so_where_the_private_one_is_a_view_itself(case: str, owner: duckdb.DuckDBPyConnection) -> None:
-    """The same rows, declared under another name: what both views read is what counts."""
+def test_public_view_of_a_private_view_is_refused(case: str, owner: duckdb.DuckDBPyConnection) -> None:
+    """The same rows under another name are refused: the tables that both views read decide."""
     owner.execute(VIEWS[case])
     owner.execute("CREATE VIEW patients AS SELECT * FROM people JOIN regions ON city = name")
     error = refusal(owner, patients=PRIVATE, shown=SHOWN, regions=SHOWN)
@@ -92,32 +92,30 @@ def test_so_where_the_private_one_is_a_view_itself(case: str, owner: duckdb.Duck
 
 
 @pytest.mark.parametrize("case", FOREIGN)
-def test_a_view_of_which_nobody_can_say_what_it_reads_is_refused(
-    case: str, owner: duckdb.DuckDBPyConnection
-) -> None:
+def test_view_with_unknown_tables_is_refused(case: str, owner: duckdb.DuckDBPyConnection) -> None:
     """Functions of the catalogue, and frames that have no name in a plan."""
     owner.execute(FOREIGN[case])
     assert refusal(owner, people=PRIVATE, shown=SHOWN).code == "view_source"
 
 
-def test_public_views_of_public_tables_and_private_ones_of_both_are_open(
+def test_legitimate_views_are_opened(
     owner: duckdb.DuckDBPyConnection,
 ) -> None:
-    """What the owner has declared public may be read by both; so may a public view of no table at all."""
+    """Declared public tables may be read by both kinds of views; a public view may read no table."""
     owner.execute("CREATE VIEW shown AS SELECT rank FROM regions")
     owner.execute("CREATE VIEW numbers AS FROM range(3)")
     owner.execute("CREATE VIEW patients AS SELECT * FROM people JOIN regions ON city = name")
     opened(owner, patients=PRIVATE, shown=SHOWN, regions=SHOWN, numbers=SHOWN)
 
 
-def test_a_private_view_of_public_tables_alone_is_refused(owner: duckdb.DuckDBPyConnection) -> None:
+def test_private_view_of_public_tables_is_refused(owner: duckdb.DuckDBPyConnection) -> None:
     """Then the table itself is what everybody sees."""
     owner.execute("CREATE VIEW patients AS FROM people")
     assert refusal(owner, patients=PRIVATE, people=SHOWN).code == "private_view"
 
 
-def test_the_owner_s_settings_stay_as_they_were(owner: duckdb.DuckDBPyConnection) -> None:
-    """To look at plans changes nothing of the owner's connection."""
+def test_settings_of_the_owner_stay(owner: duckdb.DuckDBPyConnection) -> None:
+    """Reading plans changes nothing of the owner's connection."""
     sql = "SELECT value, scope FROM duckdb_settings() WHERE name = 'explain_output'"
     for setting in ("", "SET SESSION explain_output = 'optimized_only'"):
         owner.execute(setting)
@@ -130,7 +128,7 @@ def test_the_owner_s_settings_stay_as_they_were(owner: duckdb.DuckDBPyConnection
     ("view", "code"),
     [("SELECT age FROM people", "public_view"), ("SELECT * FROM 'lost.parquet'", "view_unbound")],
 )
-def test_check_refuses_it_too(view: str, code: str, tmp_path: Path) -> None:
+def test_check_refuses_public_views_of_private_tables(view: str, code: str, tmp_path: Path) -> None:
     """`dpsql check` names both, and says of a view that cannot be bound that it cannot be read."""
     path, rules = tmp_path / "a.duckdb", tmp_path / "a.yaml"
     with duckdb.connect(str(path)) as made:
@@ -146,8 +144,8 @@ def test_check_refuses_it_too(view: str, code: str, tmp_path: Path) -> None:
     assert caught.value.code == code
 
 
-def test_a_careless_engine_shows_it() -> None:
-    """The attack works where a name decides what is public: everybody's age, exactly."""
+def test_careless_engine_answers_a_public_view() -> None:
+    """The attack works where a name decides which table is public: everybody's age, exactly."""
     naive = Naive(
         world(
             person(1, age=77),

@@ -53,7 +53,7 @@ def opened(where: Any, ledger: Path, **policy: Any) -> Connection:
     return dpsql.connect(where, policy=POLICY | policy, ledger=ledger, analyst="ana")
 
 
-def asked(where: Any, ledger: Path, epsilon: float = 20, **policy: Any) -> tuple[int, str]:
+def query_count(where: Any, ledger: Path, epsilon: float = 20, **policy: Any) -> tuple[int, str]:
     """The count, and how it came about: charged, replayed or refined."""
     with opened(where, ledger, **policy) as connection:
         result = connection.query(COUNT, epsilon=epsilon)
@@ -73,23 +73,23 @@ def frames(people: int) -> dict[str, Any]:
     return {"people": duckdb.sql(f"SELECT range AS id FROM range({people})").to_arrow_table()}
 
 
-def test_a_careless_ledger_answers_north_for_south(
+def test_careless_ledger_answers_one_database_for_another(
     files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The attack works where a database is known by its policy alone: one's count is the other's, and is refined."""
     monkeypatch.setattr(release_store, "find_ledger_identity", lambda *_: None)
     monkeypatch.setattr("dpsql.engine.replay.release_store.get_database_mark", lambda *_: "")
-    asked(files["north"], tmp_path / "a.ledger")
-    count, how = asked(files["south"], tmp_path / "a.ledger")
+    query_count(files["north"], tmp_path / "a.ledger")
+    count, how = query_count(files["south"], tmp_path / "a.ledger")
     assert how == "replayed"
     assert near(count, "north")
-    assert asked(files["south"], tmp_path / "a.ledger", epsilon=30)[1] in {"refined", "charged"}
+    assert query_count(files["south"], tmp_path / "a.ledger", epsilon=30)[1] in {"refined", "charged"}
 
 
 def test_another_file_is_refused_before_a_charge(files: dict[str, Path], tmp_path: Path) -> None:
     """The ledger of north does not open for south; both ways out work."""
     ledger = tmp_path / "a.ledger"
-    asked(files["north"], ledger)
+    query_count(files["north"], ledger)
     with pytest.raises(dpsql.PolicyError) as caught:
         opened(files["south"], ledger)
     assert caught.value.code == "another_database"
@@ -97,14 +97,14 @@ def test_another_file_is_refused_before_a_charge(files: dict[str, Path], tmp_pat
         r"to the database \S*north\.duckdb, but this database is \S*south\.duckdb", caught.value.message
     )
     assert "database: NAME" in str(caught.value.hint)
-    assert asked(files["south"], tmp_path / "b.ledger")[1] == "charged"
-    count, how = asked(files["south"], ledger, database="south-2026")
+    assert query_count(files["south"], tmp_path / "b.ledger")[1] == "charged"
+    count, how = query_count(files["south"], ledger, database="south-2026")
     assert how == "charged"
     assert near(count, "south")
 
 
-def test_two_that_are_open_at_once(files: dict[str, Path], tmp_path: Path) -> None:
-    """Whoever is charged first decides of which database the ledger is."""
+def test_first_charge_binds_the_ledger_to_one_database(files: dict[str, Path], tmp_path: Path) -> None:
+    """The ledger then refuses the other database."""
     ledger = tmp_path / "a.ledger"
     with opened(files["north"], ledger) as north, opened(files["south"], ledger) as south:
         north.query(COUNT, epsilon=1)
@@ -114,38 +114,38 @@ def test_two_that_are_open_at_once(files: dict[str, Path], tmp_path: Path) -> No
         assert len(north.engine.ledger.list_entries()) == 1
 
 
-def test_a_name_is_for_ever(files: dict[str, Path], tmp_path: Path) -> None:
+def test_database_name_is_permanent(files: dict[str, Path], tmp_path: Path) -> None:
     """It goes with the file wherever that lies; another name, or none, is another database."""
     ledger, moved = tmp_path / "a.ledger", tmp_path / "elsewhere.duckdb"
-    first, _ = asked(files["north"], ledger, database="north")
+    first, _ = query_count(files["north"], ledger, database="north")
     shutil.move(files["north"], moved)
-    assert asked(moved, ledger, database="north") == (first, "replayed")
-    assert asked(moved, ledger, 30, database="north")[1] == "refined"
+    assert query_count(moved, ledger, database="north") == (first, "replayed")
+    assert query_count(moved, ledger, 30, database="north")[1] == "refined"
     for other in ({"database": "south"}, {}):
         with pytest.raises(dpsql.PolicyError, match="to the database 'north'"):
             opened(files["south"], ledger, **other)
 
 
-def test_one_file_by_two_ways(
+def test_one_file_by_two_paths_is_one_database(
     files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A relative path, a link and the owner's own connection lead to the same database."""
     ledger = tmp_path / "a.ledger"
-    first, _ = asked(files["north"], ledger)
+    first, _ = query_count(files["north"], ledger)
     monkeypatch.chdir(tmp_path)
     Path("link.duckdb").symlink_to("north.duckdb")
     for database in ("north.duckdb", Path("link.duckdb")):
-        assert asked(database, ledger) == (first, "replayed")
+        assert query_count(database, ledger) == (first, "replayed")
     with closing(duckdb.connect("north.duckdb")) as own:
-        assert asked(own, ledger) == (first, "replayed")
+        assert query_count(own, ledger) == (first, "replayed")
 
 
-def test_a_file_that_took_the_place_of_another(files: dict[str, Path], tmp_path: Path) -> None:
-    """At the same path: the budget goes on, but nothing of the old file is answered or refined for the new one."""
+def test_replaced_file_keeps_the_budget_without_its_answers(files: dict[str, Path], tmp_path: Path) -> None:
+    """The budget continues, but no answer of the old file is replayed or refined."""
     ledger = tmp_path / "a.ledger"
-    asked(files["north"], ledger)
+    query_count(files["north"], ledger)
     files["south"].replace(files["north"])
-    count, how = asked(files["north"], ledger)
+    count, how = query_count(files["north"], ledger)
     assert how == "charged"
     assert near(count, "south")
 
@@ -160,24 +160,24 @@ REMADE: dict[str, Callable[[int], Any]] = {"frames": frames, "a connection in me
 
 
 @pytest.mark.parametrize("make", REMADE.values(), ids=REMADE)
-def test_what_is_in_memory_is_another_for_each_connection(make: Callable[[int], Any], tmp_path: Path) -> None:
-    """Within one connection answers are replayed and refined; the next connection asks anew, unless it has a name."""
+def test_each_memory_connection_is_another_database(make: Callable[[int], Any], tmp_path: Path) -> None:
+    """Answers are replayed and refined within one connection; the next one starts fresh unless named."""
     ledger = tmp_path / "a.ledger"
     with opened(make(1000), ledger) as connection:
         connection.query(COUNT, epsilon=1)
         assert connection.query(COUNT, epsilon=1).receipt.replayed == (1,)
         assert connection.query(COUNT, epsilon=2).receipt.refined == (1,)
-    count, how = asked(make(5000), ledger)
+    count, how = query_count(make(5000), ledger)
     assert how == "charged"
     assert near(count, "south")
-    first, _ = asked(make(1000), ledger, database="north")
-    assert asked(make(1000), ledger, database="north") == (first, "replayed")
+    first, _ = query_count(make(1000), ledger, database="north")
+    assert query_count(make(1000), ledger, database="north") == (first, "replayed")
 
 
 def test_check_plans_without_the_database(files: dict[str, Path], tmp_path: Path) -> None:
     """Empty tables that stand in for a database are none: they plan against any ledger, and fix nothing."""
     ledger = tmp_path / "a.ledger"
-    asked(files["north"], ledger)
+    query_count(files["north"], ledger)
     with opened(EmptyBackend(load(POLICY)), ledger) as planned:
         assert planned.explain(COUNT, epsilon=1)
-    assert asked(files["north"], ledger)[1] == "replayed"
+    assert query_count(files["north"], ledger)[1] == "replayed"

@@ -73,9 +73,7 @@ def move(file: sqlite3.Connection) -> None:
     resealed(file)
 
 
-def test_a_careless_ledger_draws_again_for_the_difference(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_careless_ledger_redraws_a_refinement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The attack works where a table beside the chain holds the claims: eight couplings for eight differences."""
     monkeypatch.setattr(entry_writer, "require_refinable", lambda *_: None)
     monkeypatch.setattr("dpsql.ledger.releases.require_claim_count", lambda *_: None)
@@ -105,7 +103,7 @@ KEPT: dict[str, Callable[[Path], Kept]] = {
 
 @pytest.mark.parametrize("kept", KEPT.values(), ids=KEPT)
 def test_no_coupling_is_drawn_twice(kept: Callable[[Path], Kept], tmp_path: Path) -> None:
-    """Whoever deletes claims and refinements is found out, and has no second draw at the price of a difference."""
+    """Deleted claims and refinements are found, and buy no second draw at the price of a difference."""
     path, own = tmp_path / "a.ledger", kept(tmp_path)
     with opened(path, own) as connection:
         connection.query(COUNT, epsilon=1)
@@ -142,10 +140,10 @@ DELETED: dict[str, tuple[str, bool]] = {
 
 @pytest.mark.parametrize(("sql", "passes"), DELETED.values(), ids=DELETED)
 @pytest.mark.parametrize("length", [1000, 1], ids=["followed", "looked up"])
-def test_what_is_deleted_is_missed(
+def test_deleted_entries_are_found(
     sql: str, passes: bool, length: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By `verify`, and what is asked then is charged whole or refused: never drawn for less."""
+    """`verify` finds them, and a later query is charged whole or refused: never drawn for less."""
     monkeypatch.setattr(journal, "_MOST_FOLLOWED", length)
     path = tmp_path / "a.ledger"
     with opened(path, {}) as connection:
@@ -163,8 +161,8 @@ def test_what_is_deleted_is_missed(
 
 @pytest.mark.parametrize("more", [False, True], ids=["the newest", "an older one"])
 @pytest.mark.parametrize("kept", [KEPT["an anchor"], KEPT["a key"]], ids=["an anchor", "a key"])
-def test_an_edited_release_does_not_pass(kept: Callable[[Path], Kept], more: bool, tmp_path: Path) -> None:
-    """However well its digests were mended; no matter whether an entry came after it."""
+def test_edited_release_is_refused(kept: Callable[[Path], Kept], more: bool, tmp_path: Path) -> None:
+    """It is refused however its digests were mended, also when an entry came after it."""
     path, own = tmp_path / "a.ledger", kept(tmp_path)
     with opened(path, own) as connection:
         connection.query(COUNT, epsilon=1)
@@ -177,7 +175,7 @@ def test_an_edited_release_does_not_pass(kept: Callable[[Path], Kept], more: boo
         connection.query(COUNT, epsilon=2)
 
 
-def test_an_edited_release_beside_an_entry_is_found_without_either(tmp_path: Path) -> None:
+def test_edited_release_before_an_entry_is_found(tmp_path: Path) -> None:
     """The entry after it holds its digest."""
     path = tmp_path / "a.ledger"
     with opened(path, {}) as connection:
@@ -187,7 +185,7 @@ def test_an_edited_release_beside_an_entry_is_found_without_either(tmp_path: Pat
     assert not verified(path, {})
 
 
-def test_claims_are_said_by_the_entries(tmp_path: Path) -> None:
+def test_entries_hold_the_claims(tmp_path: Path) -> None:
     """The entry that pays for a refinement names the release, and each later one vouches for all claims."""
     path = tmp_path / "a.ledger"
     with opened(path, {}) as connection:
@@ -210,7 +208,7 @@ def refined_once(path: Path) -> None:
         connection.query("SELECT SUM(days) AS s FROM visits", epsilon=1)
 
 
-def test_exchanged_claims_are_found_where_a_long_ledger_is_opened(
+def test_exchanged_claims_are_found_when_a_long_ledger_opens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last entry alone is read there; it holds the digest of all claims."""
@@ -222,7 +220,7 @@ def test_exchanged_claims_are_found_where_a_long_ledger_is_opened(
         opened(path, {})
 
 
-def test_an_entry_vouches_for_the_claims_before_it(tmp_path: Path) -> None:
+def test_entry_holds_the_earlier_claims(tmp_path: Path) -> None:
     """A claim that is taken out of its entry, with all digests of the entries mended, contradicts the next one."""
     path = tmp_path / "a.ledger"
     refined_once(path)

@@ -36,7 +36,7 @@ def path(tmp_path: Path) -> Path:
     return found
 
 
-def test_a_hard_link_is_refused_under_both_names(path: Path, tmp_path: Path) -> None:
+def test_hard_link_is_refused_under_both_names(path: Path, tmp_path: Path) -> None:
     """When it is opened, when it is read, and when the other name is given to a ledger in use."""
     other = tmp_path / "b.ledger"
     with closing(open_ledger(path, BUDGETS)) as ledger:
@@ -56,10 +56,10 @@ def test_a_hard_link_is_refused_under_both_names(path: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["a.ledger", "with space.ledger", "tab\t.ledger"])
-def test_a_file_that_is_mounted_by_itself_is_refused(
+def test_separately_mounted_file_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a container does that is given the file alone; the mounted directory is one place."""
+    """A container that is given only the file is refused; a mounted directory is one place."""
     path, mounts = tmp_path / name, tmp_path / "mountinfo"
     monkeypatch.setattr(sqlite, "_MOUNTS", mounts)
     written = str(path).replace(" ", "\\040").replace("\t", "\\011")
@@ -74,8 +74,8 @@ def test_a_file_that_is_mounted_by_itself_is_refused(
         charge(ledger)
 
 
-def test_a_symbolic_link_is_the_same_ledger(path: Path, tmp_path: Path) -> None:
-    """Of the file, and of a directory above it; also while another has it open."""
+def test_symbolic_link_is_the_same_ledger(path: Path, tmp_path: Path) -> None:
+    """A link to the file, or to a directory above it, opens the same ledger, also when it is in use."""
     link, folder = tmp_path / "link.ledger", tmp_path / "folder"
     link.symlink_to(path)
     folder.symlink_to(tmp_path)
@@ -87,8 +87,8 @@ def test_a_symbolic_link_is_the_same_ledger(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("log", [True, False], ids=["with-its-log", "without"])
-def test_a_copy_is_refused_beside_the_anchor(tmp_path: Path, *, log: bool) -> None:
-    """A copy is another file, and of its own an older ledger: the anchor knows of the newest."""
+def test_copy_is_refused_with_the_anchor(tmp_path: Path, *, log: bool) -> None:
+    """A copy is another file, and an older ledger by itself: the anchor knows of the newest."""
     anchor, copy = tmp_path / "anchor", tmp_path / "copy.ledger"
     with closing(open_ledger(tmp_path / "b.ledger", BUDGETS, anchor=anchor)) as ledger:
         for end in ("", "-wal") if log else ("",):
@@ -98,8 +98,8 @@ def test_a_copy_is_refused_beside_the_anchor(tmp_path: Path, *, log: bool) -> No
         open_ledger(copy, BUDGETS, anchor=anchor)
 
 
-def test_a_log_that_is_put_back_is_noticed(path: Path, tmp_path: Path) -> None:
-    """Whoever has the ledger open misses what it has charged."""
+def test_restored_log_is_noticed(path: Path, tmp_path: Path) -> None:
+    """A process with the ledger open misses its own charges."""
     wal, kept = Path(f"{path}-wal"), tmp_path / "kept"
     with closing(open_ledger(path, BUDGETS)) as ledger:
         shutil.copy(wal, kept)
@@ -111,8 +111,8 @@ def test_a_log_that_is_put_back_is_noticed(path: Path, tmp_path: Path) -> None:
             charge(ledger)
 
 
-def test_a_careless_ledger_is_spent_once_under_each_name(path: Path, tmp_path: Path) -> None:
-    """The attack works where what was charged last is kept beside the file, by its name."""
+def test_careless_ledger_is_spent_once_under_each_name(path: Path, tmp_path: Path) -> None:
+    """The attack works where the last charge is kept beside the file, by its name."""
     other = tmp_path / "b.ledger"
     os.link(path, other)
     for name in (path, other):

@@ -55,8 +55,8 @@ def ask(database: Any, rules: dict[str, Any], ledger: Path, who: str = "ana", ta
 
 
 @pytest.mark.parametrize("one", NAMES)
-def test_all_are_one_name(one: str) -> None:
-    """Whatever is written, the account is that of one name; another name is another."""
+def test_spellings_of_an_analyst_are_one_name(one: str) -> None:
+    """Each spelling has the account of one name; another name has another."""
     assert normalize_account_name(one) == normalize_account_name(NAMES[0])
     assert normalize_account_name(one) not in {
         normalize_account_name("zoe"),
@@ -65,7 +65,7 @@ def test_all_are_one_name(one: str) -> None:
     }
 
 
-def test_a_table_in_other_letters_is_refused(database: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+def test_table_in_other_letters_is_refused(database: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     """The engine takes VISITS for visits, and the ledger must not take it for another."""
     path = tmp_path / "a.ledger"
     ask(database, policy(), path)
@@ -77,8 +77,8 @@ def test_a_table_in_other_letters_is_refused(database: duckdb.DuckDBPyConnection
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_an_account_has_one_spelling(other: str, tmp_path: Path) -> None:
-    """Of tables and of analysts, in a new opening and within one."""
+def test_account_has_one_spelling(other: str, tmp_path: Path) -> None:
+    """This holds for tables and analysts, within one opening and in a new one."""
     path = tmp_path / "a.ledger"
     budgets: dict[str | AccountKey, Budget] = {NAMES[0]: BUDGET, AccountKey(NAMES[0], NAMES[0]): BUDGET}
     open_ledger(path, budgets).close()
@@ -90,10 +90,10 @@ def test_an_account_has_one_spelling(other: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_a_listed_analyst_has_one_budget(
+def test_listed_analyst_has_one_budget(
     other: str, database: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
-    """Under whatever spelling, also for whoever charges the ledger itself."""
+    """Every spelling has that budget, also in charges made on the ledger itself."""
     rules, path = policy(analysts={NAMES[0]: {"epsilon": 0.5}}), tmp_path / "a.ledger"
     assert load(rules).resolve_analyst_name(other) == NAMES[0]
     with dpsql.connect(database, policy=rules, ledger=path, analyst=NAMES[0]) as con:
@@ -111,7 +111,7 @@ def test_a_listed_analyst_has_one_budget(
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_an_analyst_who_is_not_listed_has_one_budget(
+def test_unlisted_analyst_has_one_budget(
     other: str, database: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
     """Refused with the spelling that the ledger has."""
@@ -121,10 +121,8 @@ def test_an_analyst_who_is_not_listed_has_one_budget(
         dpsql.connect(database, policy=rules, ledger=path, analyst=other)
 
 
-def test_an_analyst_without_a_name_has_no_budget_of_its_own(
-    database: duckdb.DuckDBPyConnection, tmp_path: Path
-) -> None:
-    """Spaces are nobody's name."""
+def test_blank_analyst_has_no_budget(database: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    """Spaces are no name."""
     with pytest.raises(PolicyError, match="shares the account of table 'visits'"):
         dpsql.connect(
             database, policy=policy(per_analyst={"epsilon": 0.5}), ledger=tmp_path / "a.ledger", analyst="  "
@@ -132,7 +130,7 @@ def test_an_analyst_without_a_name_has_no_budget_of_its_own(
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_a_policy_declares_each_once(other: str) -> None:
+def test_policy_declares_each_name_once(other: str) -> None:
     """Two spellings in one policy are refused where they stand."""
     listed = {NAMES[0]: {"epsilon": 0.5}, other: {"epsilon": 0.5}}
     with pytest.raises(PolicyError, match="differ only by case"):
@@ -143,7 +141,7 @@ def test_a_policy_declares_each_once(other: str) -> None:
         load(declared)
 
 
-def test_a_careless_ledger_gives_each_spelling_a_budget() -> None:
+def test_careless_ledger_gives_each_spelling_a_budget() -> None:
     """The attack works where names are compared as they are written."""
     spent: dict[str, int] = {}
     for name in NAMES:

@@ -55,8 +55,8 @@ def skew(rng: random.Random) -> dict[str, tuple[int, int]]:
     return {name: tuple(sorted(rng.sample(range(ENDS), 2))) for name in COLUMNS}  # type: ignore[misc]
 
 
-def test_what_is_kept_stays_small_and_others_keep_their_budget(con: Any) -> None:
-    """After many tiny questions about skew boxes: few cells, and a half that others asked of stays apart."""
+def test_stored_cells_stay_few_and_others_keep_their_budget(con: Any) -> None:
+    """After many tiny queries about skew boxes there are few cells, and the other half stays separate."""
     con.query("SELECT COUNT(*) FROM visits WHERE a <= 5000", epsilon=1)
     rng = random.Random(1)
     for _ in range(ASKED):
@@ -95,7 +95,7 @@ def subtract_box(box: Box, other: Box) -> Iterator[Box]:
 
 
 def test_exact_cells_grow_without_end() -> None:
-    """The attack works where all is kept apart: each of its charges cuts through those before it."""
+    """The attack works where all cells are kept: each charge cuts through those before it."""
     rng, cells, found = random.Random(1), list[Box](), []
     for _ in range(14):
         cells = split_exactly(cells, Box.from_sides({name: (ends,) for name, ends in skew(rng).items()}))

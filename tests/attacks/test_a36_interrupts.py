@@ -138,7 +138,7 @@ def in_a_thread(work: Callable[[], object]) -> None:
     assert not thread.is_alive()
 
 
-def asked(ledger: SqlLedger) -> Counter[str]:
+def count_queries(ledger: SqlLedger) -> Counter[str]:
     """How often each query is there, in a ledger that is whole."""
     entries = ledger.list_entries()
     assert [entry.id for entry in entries] == list(range(1, len(entries) + 1))
@@ -148,7 +148,7 @@ def asked(ledger: SqlLedger) -> Counter[str]:
 
 def require_once_or_never(ledger: SqlLedger, heard: set[str], others: set[str]) -> None:
     """Each charge that was heard of is there once, and each of `others` at most once."""
-    found = asked(ledger)
+    found = count_queries(ledger)
     assert set(found) >= heard
     assert set(found) <= heard | others
     assert set(found.values()) == {1}
@@ -165,8 +165,8 @@ def lines(*, most: int, every: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("places", lines(most=3000, every=4))
-def test_at_each_line_of_a_charge(ledger: SqlLedger, target: str, places: range) -> None:
-    """It is there once or not at all, nobody waits, and this process goes on with the same ledger."""
+def test_interrupt_at_each_line_leaves_a_whole_charge(ledger: SqlLedger, target: str, places: range) -> None:
+    """The charge is stored once or not at all, nobody waits, and the process goes on with the ledger."""
     heard, others = {"first"}, set[str]()
     for line in places:
         if not interrupted(lambda line=line: charge(ledger, f"at {line}"), line):  # type: ignore[misc]
@@ -182,8 +182,10 @@ def test_at_each_line_of_a_charge(ledger: SqlLedger, target: str, places: range)
 
 
 @pytest.mark.parametrize("places", lines(most=3000, every=8))
-def test_at_each_line_of_one_of_many(ledger: SqlLedger, target: str, places: range) -> None:
-    """Those who waited with it are served, each once, whoever of them would have led."""
+def test_interrupt_at_each_line_of_a_batch_serves_the_others(
+    ledger: SqlLedger, target: str, places: range
+) -> None:
+    """Charges that waited in the batch are served, each once, whoever led it."""
     heard, others = {"first"}, set[str]()
     for line in places:
         cut = list[bool]()
@@ -235,8 +237,8 @@ def alarmed(seconds: float) -> Iterator[None]:
 
 @pytest.mark.filterwarnings("ignore:(?s).*KeyboardInterrupt:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("shots", [60, pytest.param(1500, marks=pytest.mark.deep)])
-def test_signals_at_any_time(ledger: SqlLedger, target: str, shots: int) -> None:
-    """Between the lines too, and within the libraries below.
+def test_signals_at_any_time_leave_whole_charges(ledger: SqlLedger, target: str, shots: int) -> None:
+    """Signals arrive between the lines and within the libraries below, too.
 
     A signal that falls into a callback of the garbage collector is swallowed by Python with a warning, and the charge
     goes on as if there had been none.
@@ -284,7 +286,7 @@ class Careless:
         self.waiting.clear()
 
 
-def test_a_careless_ledger_stays_locked_or_charges_twice(tmp_path: Path) -> None:
+def test_careless_ledger_stays_locked_or_charges_twice(tmp_path: Path) -> None:
     """The attack works: at some lines the lock is left held, at others the next charge appends this one again."""
     locked = doubled = 0
     for line in count(1):

@@ -71,7 +71,7 @@ def issued(
 
 
 @pytest.mark.parametrize("kind", GENUINE)
-def test_genuine_receipts_are_borne_out(
+def test_genuine_receipts_pass_the_check(
     issued: tuple[dict[str, Data], dict[str, LedgerReader]], kind: str
 ) -> None:
     """The careless checker knows one charge, and the noise that the entry says was drawn: it refuses them."""
@@ -96,7 +96,7 @@ def test_forged_fields_are_refused(
     assert careless(plain, issued[1]["plain"]) == (forged != "less noise")
 
 
-def test_a_step_is_not_left_out(tmp_path: Path) -> None:
+def test_missing_step_is_refused(tmp_path: Path) -> None:
     """A receipt of a search that names its last steps alone would tell a lower price."""
     ledger = tmp_path / "clinic.ledger"
     with opened(ledger, "pure") as connection:
@@ -113,8 +113,8 @@ def test_a_step_is_not_left_out(tmp_path: Path) -> None:
             check_receipt(shorter, history)
 
 
-def test_the_entry_of_a_refinement_says_what_was_drawn(tmp_path: Path) -> None:
-    """Gaussian noise beside what was released has a law of its own; the answer's noise is that of both."""
+def test_entry_of_a_refinement_states_the_drawn_noise(tmp_path: Path) -> None:
+    """Refining Gaussian noise has a law of its own; the answer's noise combines both."""
     with opened(tmp_path / "clinic.ledger", "zcdp") as connection:
         first = connection.query(COUNT, epsilon=0.1)
         before = first.scales[0][0]
@@ -130,17 +130,15 @@ def test_the_entry_of_a_refinement_says_what_was_drawn(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"query": "a", "query": "b"}', '{"loss": NaN}', "[" * 100_000])
-def test_a_receipt_has_one_reading(text: str) -> None:
+def test_receipt_has_one_reading(text: str) -> None:
     """A name that stands twice may be read as either."""
     with pytest.raises(ProgrammingError) as caught:
         parse_receipt(text)
     assert caught.value.code == "receipt_text"
 
 
-def test_the_receipt_of_a_search_that_failed_is_borne_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It names what was charged for the answer so far; the charge of the step that failed is another's."""
+def test_receipt_of_a_failed_search_passes_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names the charges of the answer so far; the charge of the failed step belongs to another answer."""
     ledger, run, ran = tmp_path / "clinic.ledger", DuckDBBackend.run_statement, list[str]()
 
     def failing(backend: DuckDBBackend, sql: str) -> Exact:

@@ -66,7 +66,7 @@ def asking(request: pytest.FixtureRequest, shared: Connection) -> list[Connectio
 
 
 def test_each_charge_has_its_answer(asking: list[Connection]) -> None:
-    """As many entries as answers, each with what was asked for, and the connection goes on."""
+    """There are as many entries as answers, each for its own query, and the connection goes on."""
 
     def ask(number: int) -> list[tuple[Any, ...]]:
         rows = []
@@ -85,8 +85,8 @@ def test_each_charge_has_its_answer(asking: list[Connection]) -> None:
     assert asking[0].query(SQL, epsilon=1).columns == ("city", "n")
 
 
-def test_one_question_at_a_time(asking: list[Connection], monkeypatch: pytest.MonkeyPatch) -> None:
-    """While one is between its charge and its answer, no other comes to the engine."""
+def test_one_query_runs_at_a_time(asking: list[Connection], monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one query is between its charge and its answer, no other reaches the engine."""
     backend = type(asking[0].engine.backend)
     whole, inside, seen = backend.run_statement, list[int](), list[int]()
 
@@ -105,8 +105,8 @@ def test_one_question_at_a_time(asking: list[Connection], monkeypatch: pytest.Mo
     assert seen == [1] * CROWD
 
 
-def test_who_is_refused_or_interrupted_keeps_nobody_waiting(shared: Connection) -> None:
-    """Whatever ends a question, the next thread's is answered."""
+def test_refused_or_interrupted_query_blocks_nobody(shared: Connection) -> None:
+    """The next thread's query is answered, however a query ends."""
     with pytest.raises(dpsql.QueryRejected):
         shared.query("SELECT city FROM people", epsilon=1)
     engine: Any = shared.engine.backend
@@ -137,8 +137,8 @@ def test_rows_of_a_shared_cursor_are_fetched_once(shared: Connection) -> None:
     assert sorted(map(repr, fetched)) == sorted(map(repr, whole))
 
 
-def test_a_careless_connection_gives_one_thread_the_other_s_rows() -> None:
-    """The attack works on the engine's own connection: who fetches gets what was asked last."""
+def test_careless_connection_mixes_rows_of_threads() -> None:
+    """The attack works on the engine's own connection: a fetch returns the rows of the last query."""
     database, meet, calls = duckdb.connect(), threading.Barrier(CROWD), threading.Lock()
 
     def ask(number: int) -> bool:

@@ -52,7 +52,7 @@ def database(kind: str, first: int = FIRST) -> duckdb.DuckDBPyConnection:
 
 @pytest.mark.parametrize("kind", ["UBIGINT", "HUGEINT", "UHUGEINT", "VARCHAR"])
 @pytest.mark.parametrize("declared", [False, True], ids=["undeclared", "varchar"])
-def test_nobody_is_lost_whose_id_is_beyond_bigint(kind: str, declared: bool) -> None:
+def test_ids_beyond_bigint_are_matched(kind: str, declared: bool) -> None:
     """Joins, matching and set operations find each of forty people, once."""
     connection = clinic(database(kind), **({"id": {"type": "varchar"}} if declared else {}))
     for sql in BOTH:
@@ -67,8 +67,8 @@ def test_nobody_is_lost_whose_id_is_beyond_bigint(kind: str, declared: bool) -> 
         ("BIGINT", "double"),
     ],
 )
-def test_an_id_that_its_declared_type_does_not_hold_is_refused(kind: str, read_as: str) -> None:
-    """At connect, with the type that holds it."""
+def test_id_beyond_its_declared_type_is_refused(kind: str, read_as: str) -> None:
+    """It is refused at connect, with the type that fits."""
     with pytest.raises(dpsql.PolicyError) as caught:
         clinic(database(kind, 2**60), id={"type": read_as})
     assert caught.value.code == "unit_type"
@@ -85,7 +85,7 @@ COLLATED = {
 
 @pytest.mark.parametrize("made", COLLATED.values(), ids=COLLATED)
 @pytest.mark.parametrize("declared", [False, True], ids=["undeclared", "varchar"])
-def test_ids_that_a_collation_takes_for_equal_are_refused(made: str, declared: bool) -> None:
+def test_ids_under_a_collation_are_refused(made: str, declared: bool) -> None:
     """'a1' and 'A1' of such a column are one person to the schema, and two to dpsql."""
     unit = "who.id" if "who" in made else "id"
     columns = {unit: {"type": "varchar"}} if declared else {}
@@ -100,8 +100,8 @@ def test_ids_that_a_collation_takes_for_equal_are_refused(made: str, declared: b
 
 
 @pytest.mark.parametrize("kind", ["link", "links", "referenced"])
-def test_a_link_of_texts_that_a_collation_takes_for_equal_is_refused(kind: str) -> None:
-    """On either side."""
+def test_text_link_under_a_collation_is_refused(kind: str) -> None:
+    """The collation may be on either side."""
     ours, theirs = ("", "COLLATE NOCASE") if kind == "referenced" else ("COLLATE NOCASE", "")
     opened = duckdb.connect(config={"threads": 1})
     opened.execute(
@@ -118,7 +118,7 @@ def test_a_link_of_texts_that_a_collation_takes_for_equal_is_refused(kind: str) 
 
 
 @pytest.mark.parametrize("kind", ["VARCHAR", 'VARCHAR COLLATE "binary"'])
-def test_ids_of_bytes_are_read_beside_values_of_a_collation(kind: str) -> None:
+def test_byte_ids_are_read_with_collated_values(kind: str) -> None:
     """Values are compared by their bytes, as the reference says, listed ones too."""
     opened = duckdb.connect(config={"threads": 1})
     opened.execute(
@@ -140,8 +140,8 @@ def frames(*ids: Any) -> dict[str, pd.DataFrame]:
 @pytest.mark.parametrize(
     ("read_as", "units"), [("integer", 3), ("varchar", 9)], ids=["as numbers", "as texts"]
 )
-def test_texts_that_read_as_one_number_are_no_one_person(read_as: str, units: int) -> None:
-    """Of the ways to write a number one is an id, where ids are numbers; where they are texts, each is."""
+def test_spellings_of_one_number_are_distinct_text_ids(read_as: str, units: int) -> None:
+    """Numeric ids have one spelling of each number; text ids keep all spellings distinct."""
     ids = [1, "01", "1.0", " 1", "+1", "1.4", 2, "-0", -3]
     connection = clinic(frames(*ids), id={"type": read_as})
     counted = prepared(connection, "SELECT COUNT(DISTINCT id) FROM people")
@@ -158,8 +158,8 @@ def test_objects_are_no_ids_of_another_type(read_as: str) -> None:
     assert caught.value.code == "unit_type"
 
 
-def test_rows_that_are_units_do_not_all_choose_the_same_group() -> None:
-    """Of a public table's ten groups one row has one: which one depends on the row, and on no other row."""
+def test_rows_that_are_units_choose_groups_independently() -> None:
+    """Each row has one of a public table's ten groups; the choice depends on the row and on no other row."""
     opened = duckdb.connect(config={"threads": 1})
     opened.execute("CREATE TABLE people AS SELECT i, 1 AS a, [i] AS list FROM range(1000) AS r(i)")
     opened.execute("CREATE TABLE kinds AS SELECT 1 AS a, i AS kind FROM range(10) AS r(i)")
@@ -223,15 +223,15 @@ def wards() -> Connection:
 
 
 @pytest.mark.parametrize("sql", MATCHED)
-def test_rows_meet_the_released_group_that_they_are_in(sql: str, wards: Connection) -> None:
-    """Whatever 64 bits hold is a key: rows find the released group of their own, and no other."""
+def test_rows_match_their_released_group(sql: str, wards: Connection) -> None:
+    """Rows find the released group of their own 64-bit key, and no other."""
     ((expected,),) = engine_of(wards).execute(sql).fetchall()
     ((count,),) = wards.query(sql, epsilon=900).rows
     assert count == expected
 
 
-def test_released_keys_stay_apart(wards: Connection) -> None:
-    """Keys enter among private rows as they are, whatever the plan has for them; counts are kept to their interval."""
+def test_released_keys_stay_distinct(wards: Connection) -> None:
+    """Keys enter among private rows unchanged; counts are kept to their interval."""
     (answer,) = (
         step for step in list_steps(prepared(wards, MATCHED[1]).outer) if isinstance(step, PublicSubquery)
     )
@@ -245,7 +245,7 @@ def test_released_keys_stay_apart(wards: Connection) -> None:
     assert {row[places.index("n")] for row in found.rows} == {9}
 
 
-def test_the_engine_loses_and_merges_them() -> None:
+def test_engine_loses_and_merges_ids() -> None:
     """The attack works where ids are read as the numbers that they look like."""
     opened = database("UBIGINT")
     lost = (

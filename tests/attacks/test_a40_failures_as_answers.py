@@ -50,7 +50,7 @@ def fails(connection: Connection, low: int, high: int) -> bool:
     return False
 
 
-def test_a_careless_ledger_lets_failures_be_asked_for() -> None:
+def test_careless_ledger_allows_queries_for_failures() -> None:
     """The attack works where failures do not count: as many are had as there is budget for."""
     connection = leaking(max_failures=10**6)
     assert all(fails(connection, 0, 110 - step) for step in range(8))
@@ -58,8 +58,8 @@ def test_a_careless_ledger_lets_failures_be_asked_for() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 3])
-def test_a_table_is_locked_after_so_many_failures(most: int) -> None:
-    """The charges stay, each failure is an entry of the chain, and the next question is refused before its charge."""
+def test_table_is_locked_after_several_failures(most: int) -> None:
+    """The charges stay, each failure is an entry, and the next query is refused before its charge."""
     connection = leaking(**({} if most == 3 else {"max_failures": most}))
     ledger = connection.engine.ledger
     for step in range(most):
@@ -87,7 +87,7 @@ def test_a_table_is_locked_after_so_many_failures(most: int) -> None:
     assert ledger.verify() == ledger.read_head()
 
 
-def test_what_was_answered_before_is_answered_still() -> None:
+def test_stored_answers_outlive_a_lock() -> None:
     """A locked table is not read, and a replay reads nothing."""
     connection = leaking(max_failures=1)
     rows = connection.query("SELECT COUNT(*) AS n FROM people", epsilon=1).rows
@@ -97,8 +97,8 @@ def test_what_was_answered_before_is_answered_still() -> None:
         connection.query("SELECT COUNT(*) AS n FROM people", epsilon=2)
 
 
-def test_noise_that_fails_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever goes wrong between the engine's answer and the release depends on the data as well."""
+def test_failing_noise_counts_as_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any error between the engine's answer and the release depends on the data as well."""
     connection = world(person(1), max_failures=1)
 
     def broken(*_: object) -> None:
@@ -112,8 +112,8 @@ def test_noise_that_fails_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
         connection.query("SELECT COUNT(*) FROM people")
 
 
-def test_post_processing_that_fails_locks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is of released values alone; else whoever asks could lock a table for all others."""
+def test_failing_post_processing_locks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads released values alone; else an analyst could lock a table for all others."""
     connection = world(person(1), max_failures=1)
 
     def out_of_range(*_: object) -> None:
@@ -141,8 +141,8 @@ def url() -> Iterator[str]:
         yield server.url
 
 
-def test_a_lock_is_in_the_chain(target: Any) -> None:
-    """It outlives the process and a budget's beginning anew, is of one table, and whoever edits it is found out."""
+def test_lock_is_in_the_chain(target: Any) -> None:
+    """It outlives the process and a budget's reset, is of one table, and an edit of it is found."""
 
     def failed(ledger: Any, *tables: str) -> None:
         (entry, *_) = ledger.charge({"people": ONE, "visits": ONE}, analyst="ana", query="q")

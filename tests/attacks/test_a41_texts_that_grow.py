@@ -62,8 +62,8 @@ def growing(step: str, carrier: str = "derived table", times: int = 5) -> str:
     return f"WITH {', '.join(parts)} SELECT COUNT(*) FROM t{times} WHERE s > 'a'"
 
 
-def test_a_careless_engine_tells_of_one_row() -> None:
-    """The attack works where nothing bounds the texts of a chain: the query fails for whoever has the row, and nobody else."""
+def test_careless_engine_reveals_a_row() -> None:
+    """The attack works where nothing bounds the texts of a chain: the query fails for one person's row."""
     with (
         mock.patch.object(plan_completion, "require_bounded_texts", return_value=None),
         mock.patch.object(text_bounds, "MOST_MADE", 2**40),
@@ -75,8 +75,8 @@ def test_a_careless_engine_tells_of_one_row() -> None:
 
 @pytest.mark.parametrize("carrier", CARRIERS)
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step[:14])
-def test_growth_through_columns_is_refused_for_everybody(step: str, carrier: str) -> None:
-    """Before the charge, whoever has the row, and in the same words."""
+def test_growth_through_columns_is_refused(step: str, carrier: str) -> None:
+    """The refusal precedes the charge, and has the same words whatever the rows are."""
     sql = growing(step, carrier)
     for cost in (10, 60):
         connection = people(cost)
@@ -84,7 +84,7 @@ def test_growth_through_columns_is_refused_for_everybody(step: str, carrier: str
         assert not spent(connection)
 
 
-def test_what_grows_a_little_is_answered() -> None:
+def test_moderate_growth_is_answered() -> None:
     """Cleaning, padding and joining of texts, also of stored ones of any length."""
     connection = people(60)
     for sql in (
@@ -104,15 +104,15 @@ LONG = "SELECT COUNT(*) FROM people WHERE {} > 'a'"
 @pytest.mark.parametrize(
     "expression", ["REPEAT(note, 10)", "note || note", "CAST(raw AS VARCHAR)", "UPPER(note)"]
 )
-def test_a_long_stored_text_changes_no_outcome(expression: str) -> None:
+def test_long_stored_text_changes_no_outcome(expression: str) -> None:
     """Stored texts and blobs of more than a mebibyte are read as NULL, so that nothing made of them fails."""
     connection = people(10, "x" * 45_000_000)
     assert outcome(connection, LONG.format(expression)) == "answered"
     assert outcome(people(10), LONG.format("REPEAT(note, 100)")) == "too_long"
 
 
-def test_a_careless_reading_of_long_texts_fails() -> None:
-    """Without bounds, what is made of one person's long text is longer than a text of the engine may be."""
+def test_unbounded_read_of_long_texts_fails() -> None:
+    """A value made of one person's long text is longer than the engine allows."""
     connection = people(10, "x" * 45_000_000)
     with (
         mock.patch.object(plan_completion, "require_bounded_texts", return_value=None),

@@ -109,7 +109,7 @@ def during(
 
 
 @pytest.mark.parametrize("slow", [False, True])
-def test_a_client_cancels_nothing_after_the_charge(slow: bool) -> None:
+def test_client_cannot_cancel_after_the_charge(slow: bool) -> None:
     """Neighbours: the answer comes, late where the row is there, and the ledger has a charge and nothing else."""
     connection, engine = opened(slow=slow, seconds=0.5)
     for _ in range(5):
@@ -121,8 +121,8 @@ def test_a_client_cancels_nothing_after_the_charge(slow: bool) -> None:
     assert (spent(connection), failures(connection)) == (5, [])
 
 
-def test_careless_limits_tell_neighbours_apart() -> None:
-    """The attack works where a limit stops the engine whatever was charged, and nothing counts."""
+def test_careless_limits_distinguish_neighbours() -> None:
+    """The attack works where a limit stops a charged statement and nothing counts as a failure."""
     told = list[bool]()
     for slow in (False, True):
         connection, engine = opened(slow=slow)
@@ -139,7 +139,7 @@ def test_careless_limits_tell_neighbours_apart() -> None:
 
 
 @pytest.mark.parametrize("how", ["cancel", "stop"])
-def test_before_the_charge_a_statement_ends_and_costs_nothing(
+def test_cancelled_statement_before_the_charge_costs_nothing(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection, engine = opened(slow=True)
@@ -157,7 +157,7 @@ def test_before_the_charge_a_statement_ends_and_costs_nothing(
     assert (spent(connection), failures(connection)) == (0, [])
 
 
-def test_the_steps_of_one_statement_are_cancelled_together_or_not_at_all() -> None:
+def test_steps_of_a_statement_are_cancelled_together() -> None:
     """A percent target takes several charges: a client who cancels between two of them would see how long the first took."""
     connection = world(*[person(number, cost=50.0) for number in range(400)])
     cancel = connection.engine.cancel
@@ -177,8 +177,8 @@ def test_the_steps_of_one_statement_are_cancelled_together_or_not_at_all() -> No
 
 
 @pytest.mark.parametrize("deaf", [False, True])
-def test_an_owner_s_limit_is_a_failure(deaf: bool) -> None:
-    """Also where the engine does not stop and the answer would come: the time has passed the limit. Three lock the table."""
+def test_owner_s_limit_is_a_failure(deaf: bool) -> None:
+    """The engine need not stop: an answer after the limit is a failure. Three lock the table."""
     for slow in (False, True):
         connection, engine = opened(slow=slow, deaf=deaf)
         for number in range(3):
@@ -196,7 +196,7 @@ def test_an_owner_s_limit_is_a_failure(deaf: bool) -> None:
 
 
 @pytest.mark.parametrize(("how", "times"), [("ctrl-c", 1), ("ctrl-c", 200), ("interrupt", 1)])
-def test_what_ends_a_statement_in_this_process_is_a_failure(how: str, times: int) -> None:
+def test_ending_a_statement_in_process_is_a_failure(how: str, times: int) -> None:
     """Ctrl-C, pressed as often as one likes, and a watchdog's `interrupt`; the table is locked after three."""
     connection, engine = opened(slow=True)
 
@@ -217,8 +217,8 @@ def test_what_ends_a_statement_in_this_process_is_a_failure(how: str, times: int
         connection.query(question(), epsilon=1e-3)
 
 
-def test_a_task_that_times_out_leaves_its_statement_running() -> None:
-    """The answer is stored, and asked for again it is free, whatever the rows are; nothing has failed."""
+def test_timed_out_task_leaves_its_statement_running() -> None:
+    """The answer is stored, and a repeated query is free, whatever the rows are; nothing has failed."""
     for slow in (False, True):
         connection, _ = opened(slow=slow, seconds=2)
         sql, patience = question(), 0.2 if slow else 60
@@ -273,7 +273,7 @@ def told(served: Served, engine: Engine, how: str) -> tuple[str, Any]:
 
 
 @pytest.mark.parametrize("how", ["timeout", "cancel", "seconds"])
-def test_a_server_s_client_is_told_the_same_on_neighbours(tmp_path: Path, how: str) -> None:
+def test_server_client_sees_the_same_on_neighbours(tmp_path: Path, how: str) -> None:
     """`statement_timeout`, CancelRequest and HTTP's `seconds`: the answer, late where the row is there."""
     found = list[Any]()
     for slow in (False, True):
@@ -288,7 +288,7 @@ def test_a_server_s_client_is_told_the_same_on_neighbours(tmp_path: Path, how: s
 
 
 @pytest.mark.parametrize("how", ["timeout", "seconds"])
-def test_a_server_s_owner_ends_what_is_too_long_as_a_failure(tmp_path: Path, how: str) -> None:
+def test_server_owner_ends_a_long_statement_as_a_failure(tmp_path: Path, how: str) -> None:
     with slowed(tmp_path, slow=True, seconds=20, statement_seconds=LIMIT + 0.3) as (served, engine):
         assert told(served, engine, how)[0] in ("57014", "504")
         with served.service.connections.acquire_connection("ana") as connection:
@@ -296,7 +296,7 @@ def test_a_server_s_owner_ends_what_is_too_long_as_a_failure(tmp_path: Path, how
         assert served.audit[-1].name in ("failed", "refused")
 
 
-def test_a_server_that_stops_ends_a_statement_as_a_failure(tmp_path: Path) -> None:
+def test_stopping_server_ends_a_statement_as_a_failure(tmp_path: Path) -> None:
     """The client loses its connection where the row is there, and has its answer where not."""
     with slowed(tmp_path, slow=True, seconds=20, drain_seconds=0.2) as (served, engine):
         client = psycopg.connect(served.dsn(options="'-c dpsql.epsilon=0.1'"), autocommit=True)
@@ -321,8 +321,8 @@ def test_a_server_that_stops_ends_a_statement_as_a_failure(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.2, 0.5, 20])
-def test_with_a_limit_within_a_step_of_the_grid_each_answer_takes_one(tmp_path: Path, seconds: float) -> None:
-    """Whatever the rows are: what takes longer than the limit is told within the same step, and is a failure."""
+def test_limit_within_a_grid_step_takes_one_step(tmp_path: Path, seconds: float) -> None:
+    """An answer beyond the limit is reported within the same step, whatever the rows are, as a failure."""
     with slowed(tmp_path, slow=True, seconds=seconds, statement_seconds=LIMIT + 0.5, answer_grid=4.0) as (
         served,
         engine,

@@ -71,8 +71,8 @@ def sums(function: str, text: str, words: Sequence[str]) -> str:
     ],
     ids=lambda text: text[:40],
 )
-def test_what_one_row_could_take_is_refused(expression: str) -> None:
-    """By the longest text that a row may have, over the whole statement, whatever the rows are."""
+def test_excessive_work_of_one_row_is_refused(expression: str) -> None:
+    """The longest possible text of a row bounds the work of the whole statement."""
     assert code(people("note 77"), seventeen(expression)) == "too_long"
 
 
@@ -91,13 +91,13 @@ def test_what_one_row_could_take_is_refused(expression: str) -> None:
     ],
     ids=lambda text: text[:40],
 )
-def test_what_is_asked_of_notes_every_day_is_answered(expression: str) -> None:
+def test_everyday_text_queries_are_answered(expression: str) -> None:
     """Names that are alike, words in notes, and the rest once the text is cut."""
     assert code(people("note 77"), seventeen(expression)) is None
 
 
 @pytest.mark.parametrize("function", ["LEVENSHTEIN", "DAMERAU_LEVENSHTEIN", "JARO_SIMILARITY", "JACCARD"])
-def test_distances_are_of_the_first_letters(function: str) -> None:
+def test_distances_use_the_first_letters(function: str) -> None:
     """A text of a thousand letters has the distance that it has, a longer one that of its first thousand."""
     connection = people("n")
     engine = engine_of(connection)
@@ -108,7 +108,7 @@ def test_distances_are_of_the_first_letters(function: str) -> None:
         assert list(found.rows) == [(1,)]
 
 
-def test_a_long_text_takes_no_longer_than_its_first_letters() -> None:
+def test_long_text_takes_no_longer_than_its_first_letters() -> None:
     """The attack works on a careless distance, of which a text that is a hundred times as long takes as many times as long."""
 
     def took(text: str, cut: str) -> float:
@@ -146,7 +146,7 @@ def joined(tables: int, condition: str = "v0.id = v{}.id") -> str:
 
 
 @pytest.mark.parametrize("tables", [21, 24, 29, 60])
-def test_joins_that_double_with_a_row_are_refused(tables: int) -> None:
+def test_doubling_joins_are_refused(tables: int) -> None:
     """A second row of one person makes 2^n of it in n joins of a table with itself: refused before the charge, and soon."""
     connection = visits(2)
     began = time.process_time()
@@ -167,15 +167,15 @@ def test_joins_of_a_whole_statement_are_bounded() -> None:
     assert refused.value.code == "fanout"
 
 
-def test_a_unit_with_many_rows_may_look_up_what_is_public() -> None:
-    """A join that makes no more rows than a unit has may have as many as the policy says, on a link or on a unique key."""
+def test_unit_with_many_rows_may_join_public_rows() -> None:
+    """A join on a link or unique key makes no more rows, so a unit may have as many as the policy allows."""
     connection = world(person(1), person(2), table={"rows_per_unit": 2**24})
     sql = "SELECT COUNT(*) FROM people AS p JOIN regions AS r ON p.city = r.name JOIN regions AS s ON p.city = s.name"
     assert code(connection, sql) is None
 
 
-def test_joins_that_a_row_makes_little_of_are_answered() -> None:
-    """Of few tables, of rows that are numbered within a unit, of one row in each unit."""
+def test_cheap_joins_are_answered() -> None:
+    """Joins of few tables, of rows numbered within a unit, and of one row in each unit are answered."""
     connection = visits(2)
     numbered = "(SELECT id, cost, ROW_NUMBER() OVER (PARTITION BY id ORDER BY cost) AS place FROM people)"
     parts = [f"{numbered} AS v0", *(f"{numbered} AS v{n} ON v0.id = v{n}.id" for n in range(1, 26))]
@@ -188,7 +188,7 @@ def test_joins_that_a_row_makes_little_of_are_answered() -> None:
 
 
 def test_texts_of_subqueries_have_a_length() -> None:
-    """What a subquery of public rows gives, and what is made of it for each row, is bounded as a stored text is."""
+    """Texts of public subqueries, and texts computed from them, are bounded as stored texts are."""
     connection = people("n")
     name = "(SELECT MAX(name) FROM regions)"
     assert code(connection, seventeen(f"note || {name} > 'a'")) is None
@@ -197,8 +197,8 @@ def test_texts_of_subqueries_have_a_length() -> None:
 
 
 @pytest.mark.parametrize("order", ["ORDER BY {}", "ORDER BY cost, {} DESC"])
-def test_the_order_of_a_window_is_work(order: str) -> None:
-    """What rows of a unit are ordered by is computed for each of them."""
+def test_order_of_a_window_counts_as_work(order: str) -> None:
+    """The values by which a unit's rows are ordered are computed for each of them."""
     costly = sums("LEVENSHTEIN", "note", WORDS * 3).removesuffix(" > 5")
     window = f"ROW_NUMBER() OVER (PARTITION BY id {order.format(costly)}) AS place"
     assert (

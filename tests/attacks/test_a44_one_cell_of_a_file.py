@@ -99,17 +99,15 @@ def _same(read: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> bool:
     ]
 
 
-def test_every_type_that_a_file_is_read_as_is_tried() -> None:
+def test_every_file_type_is_tried() -> None:
     """All types of a policy but bytes, which no file of texts has."""
     assert set(_READ) == {kind.name for kind in POLICY_TYPES} - {"blob"}
 
 
 @pytest.mark.parametrize("written", _FORMATS, ids=lambda each: each.__name__[1:])
 @pytest.mark.parametrize("kinds", _PAIRS, ids="-".join)
-def test_a_broken_cell_is_null_and_the_file_opens(
-    tmp_path: Path, kinds: tuple[str, str], written: Any
-) -> None:
-    """In a column of each type, alone and beside one of each."""
+def test_broken_cell_is_null_and_the_file_opens(tmp_path: Path, kinds: tuple[str, str], written: Any) -> None:
+    """A broken cell is NULL in a column of each type, alone and with all others."""
     with duckdb.connect() as connection:
         for rows, expected in _rows(kinds):
             assert _same(_opened(connection, written(tmp_path / "t", rows), kinds), expected), (rows, kinds)
@@ -143,8 +141,8 @@ def test_no_optimizer_decides_whether_a_file_opens(tmp_path: Path, written: Any)
 
 
 @pytest.mark.parametrize("disabled", ["", "type_pushdown"])
-def test_a_cast_over_the_reader_fails_by_one_cell(tmp_path: Path, disabled: str) -> None:
-    """Where the cast stands over the reader, the attack works: the optimizer makes it a type of the reader's."""
+def test_cast_over_the_reader_fails_on_one_cell(tmp_path: Path, disabled: str) -> None:
+    """The attack works on a cast over the reader: the optimizer moves the type into the reader."""
     path = _csv(tmp_path / "t", [["1", "12.5"], ["2", "n/a"]])
     rows = f"read_csv('{path}', auto_detect = false, header = true, columns = {{a: 'VARCHAR', b: 'VARCHAR'}})"
     with duckdb.connect() as connection:
@@ -157,8 +155,8 @@ def test_a_cast_over_the_reader_fails_by_one_cell(tmp_path: Path, disabled: str)
             connection.execute(careless).fetchall()
 
 
-def test_answers_beside_a_broken_cell_are_those_without_it(tmp_path: Path) -> None:
-    """Asked as an analyst does: who has the odd cell is one person of many."""
+def test_broken_cell_does_not_change_other_answers(tmp_path: Path) -> None:
+    """The person with the odd cell is one of many in an analyst's query."""
     policy = {
         "version": 1,
         "privacy_unit": "person",
@@ -190,20 +188,20 @@ def test_answers_beside_a_broken_cell_are_those_without_it(tmp_path: Path) -> No
     ],
     ids=["too wide", "not UTF-8", "after a quote", "malformed line", "a list", "malformed", "no record"],
 )
-def test_what_cannot_be_read_names_its_line(tmp_path: Path, name: str, text: str | bytes, place: str) -> None:
-    """For the owner, who finds it there; what stands in the line is nobody's."""
+def test_unreadable_line_is_named(tmp_path: Path, name: str, text: str | bytes, place: str) -> None:
+    """The owner finds the line by its number; its content is not shown."""
     path = tmp_path / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(dpsql.OperationalError) as caught:
         DuckDBBackend({"t": path}, types={"t": {"a": "varchar"}})
     assert f"cannot read {path} as " in str(caught.value)
     assert place in str(caught.value)
-    told = str(caught.value).replace(str(path), "")  # which has a number of its own
-    assert "secret" not in told
-    assert "77" not in told
+    message = str(caught.value).replace(str(path), "")  # which has a number of its own
+    assert "secret" not in message
+    assert "77" not in message
 
 
-def test_of_several_files_the_one_is_named(tmp_path: Path) -> None:
+def test_unreadable_file_of_several_is_named(tmp_path: Path) -> None:
     """A pattern names many."""
     for number in range(3):
         (tmp_path / f"{number}.csv").write_text("a,b\n1,2\n" + "1\n" * (number == 1))

@@ -80,7 +80,7 @@ def is_answered(ask: Callable[[], object]) -> bool:
 
 
 @pytest.mark.parametrize("how", ["reset", "renew"])
-def test_a_stream_ends_with_the_budget_that_paid_for_it(how: str) -> None:
+def test_stream_ends_with_the_budget_that_paid(how: str) -> None:
     """All of its kinds of answers: those of before are what the period before has promised."""
     connection, anew = renewing(how)
     stream = opened(connection)
@@ -94,7 +94,7 @@ def test_a_stream_ends_with_the_budget_that_paid_for_it(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["reset", "renew"])
-def test_a_careless_stream_goes_on(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_careless_stream_goes_on(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The attack works where nobody looks: two budgets' worth of answers in one period."""
     connection, anew = renewing(how)
     stream = opened(connection)
@@ -115,8 +115,8 @@ BUDGETS = {
     ("days", "table", "ends"),
     [(0, "", False), (1, "", False), (8, "", True), (0, "visits", True), (0, "others", False)],
 )
-def test_what_was_paid_is_looked_up_in_one_place(tmp_path: Path, days: int, table: str, ends: bool) -> None:
-    """Of a charge of two tables, by either of them and by no other; refinements of stored releases ask the same."""
+def test_payment_is_looked_up_in_one_place(tmp_path: Path, days: int, table: str, ends: bool) -> None:
+    """A charge of two tables is found by either table only; refinements read the same place."""
     clock = SimpleNamespace(now=NOON)
     with closing(open_ledger(tmp_path / "a.ledger", BUDGETS, clock=lambda: clock.now)) as ledger:
         both: dict[str, Any] = {"people": Pure(Fraction(1)), "visits": Pure(Fraction(1))}
@@ -137,8 +137,8 @@ def test_what_was_paid_is_looked_up_in_one_place(tmp_path: Path, days: int, tabl
             ledger.charge(both, analyst="ana", query="q", refines=[1])
 
 
-def test_a_charge_of_many_parts_is_looked_at_whole(tmp_path: Path) -> None:
-    """Its entries follow one another, however many they are."""
+def test_charge_of_many_parts_is_checked_whole(tmp_path: Path) -> None:
+    """All entries of the charge are checked, however many they are."""
     names = [f"t{number:02}" for number in range(40)]
     budgets = {name: Budget("pure", Fraction(10), Fraction(0)) for name in names}
     with closing(open_ledger(tmp_path / "a.ledger", budgets)) as ledger:

@@ -149,7 +149,7 @@ TEXTS = ("s || s AS s", f"CONCAT({', '.join(['s'] * 60)}) AS s", "REPLACE(s, 'a'
 @pytest.mark.parametrize("levels", [5, 12, 15])
 @pytest.mark.parametrize("kind", ["private", "released", "public", "keys"])
 def test_chains_of_derived_tables_are_planned_in_bounded_work(item: str, levels: int, kind: str) -> None:
-    """What stands several times in each of many levels: planned or refused, soon."""
+    """Chains that repeat columns in each level are planned or refused soon."""
     sql = {
         "private": nested(levels, f"pid, s, {item}", ROWS, COUNT),
         "released": nested(levels, f"k, {item}", GROUPS, "SELECT k, x FROM {} AS q WHERE x > 3 ORDER BY x"),
@@ -165,8 +165,8 @@ def test_chains_of_derived_tables_are_planned_in_bounded_work(item: str, levels:
 
 
 @pytest.mark.parametrize("item", ["x * x + x AS x", "CASE WHEN x > 2 THEN x ELSE x + 1 END AS x"])
-def test_what_an_engine_would_write_out_is_refused(item: str) -> None:
-    """PostgreSQL puts what columns are computed from in their place, at whatever depth: so the size counts that."""
+def test_expression_that_an_engine_would_expand_is_refused(item: str) -> None:
+    """PostgreSQL inlines the expressions of columns at any depth, so the size counts that."""
     for levels, code in ((5, ""), (9, "too_long"), (15, "too_long")):
         assert explained(connect(), nested(levels, f"pid, s, {item}", ROWS, COUNT)) == code
 
@@ -285,7 +285,7 @@ def test_growing_statements_are_planned_in_bounded_work(name: str) -> None:
         assert explained(con, written(size)) in ("", "too_long", "too_deep", "fanout"), size
 
 
-def test_a_whole_statement_is_bounded() -> None:
+def test_whole_statement_is_bounded() -> None:
     """Many expressions, each within its limit, are more than a statement may have; half as many are planned."""
     con = connect()
     item = " + ".join(["lvl"] * 19)
@@ -333,8 +333,8 @@ def test_random_chains_are_planned_in_bounded_work(seed: int) -> None:
     explained(connect(accountant=rng.choice(["pure", "zcdp"])), end.format(f"({query})"))
 
 
-def test_a_careless_substitution_has_as_many_parts_as_are_written() -> None:
-    """The attack works where each part is built as often as it stands; the size tells of it without building it."""
+def test_careless_substitution_builds_every_part() -> None:
+    """The attack works where each part is built as often as it stands; its size is known without that."""
     x: Expr = Column("t", "x", ColumnInfo(Type.INTEGER, "BIGINT"))
 
     def careless(expr: Expr, item: Expr) -> Expr:
@@ -374,8 +374,8 @@ ENTRIES: dict[str, Callable[[Connection, float], object]] = {
 
 @pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize("accountant", ["pure", "zcdp"])
-def test_a_loss_that_nobody_can_pay_is_refused_before_it_is_planned(entry: str, accountant: str) -> None:
-    """Every way to ask, with every loss above the whole budget: the error of a spent budget, no charge, and little work."""
+def test_unaffordable_loss_is_refused_before_planning(entry: str, accountant: str) -> None:
+    """A loss above the whole budget gets the error of a spent budget, with little work."""
     con = connect(accountant=accountant)
     for loss in (11, 20_000, 10**9):
         with counted() as calls, pytest.raises(dpsql.BudgetExhausted) as caught:
@@ -386,7 +386,7 @@ def test_a_loss_that_nobody_can_pay_is_refused_before_it_is_planned(entry: str, 
 
 
 @pytest.mark.parametrize("accountant", ["pure", "zcdp"])
-def test_a_forecast_of_a_loss_that_nobody_can_pay_takes_little_work(accountant: str) -> None:
+def test_forecast_of_an_unaffordable_loss_takes_little_work(accountant: str) -> None:
     """EXPLAIN and a forecast plan it all the same, and show that it is refused, with no more work than for a small one."""
     con = connect(accountant=accountant)
     for loss in (11, 20_000, 10**9):
@@ -398,7 +398,7 @@ def test_a_forecast_of_a_loss_that_nobody_can_pay_takes_little_work(accountant: 
         assert calls.number < MOST_CALLS
 
 
-def test_what_is_free_has_no_loss_that_is_too_large() -> None:
+def test_free_query_has_no_excessive_loss() -> None:
     """Public keys alone and combined answers are not charged, and stored releases are answered again."""
     con = connect(epsilon=0.5)
     con.query("SELECT COUNT(*) FROM visits", epsilon=0.5)
@@ -409,7 +409,7 @@ def test_what_is_free_has_no_loss_that_is_too_large() -> None:
 
 @pytest.mark.parametrize("accountant", ["pure", "zcdp"])
 def test_choosing_keys_takes_no_more_work_for_a_larger_loss(accountant: str) -> None:
-    """Where the budget allows them: e^-ε is not computed to as many digits as it has zeros."""
+    """e^-ε is not computed to as many digits as it has zeros."""
     con = connect(10**12, accountant)
     numbers = []
     for loss in (100, 10_000, 10**8):
@@ -419,8 +419,8 @@ def test_choosing_keys_takes_no_more_work_for_a_larger_loss(accountant: str) -> 
     assert max(numbers) < 1.5 * numbers[0]
 
 
-def test_the_selection_of_keys_spends_no_more_than_is_enough() -> None:
-    """At ε 2,000 the law of the selection is that of a far smaller ε, and the charge is of 2,000."""
+def test_selection_of_keys_spends_no_more_than_needed() -> None:
+    """The law of the selection at ε 2,000 is that of a far smaller ε; the charge is 2,000."""
     planned = connect(10**12).plan("SELECT DISTINCT s FROM visits", epsilon=2_000)
     selection = planned.plan.selection
     assert isinstance(selection, OptimalPartitionSelection)
@@ -429,8 +429,8 @@ def test_the_selection_of_keys_spends_no_more_than_is_enough() -> None:
 
 
 @pytest.mark.parametrize("delta", [Fraction(1, 4), Fraction(1, 10**6), Fraction(1, 10**30)])
-def test_enough_loss_shows_all_but_single_units(delta: Fraction) -> None:
-    """At the limit a single unit is shown with δ, and two are withheld with a probability below e^-64."""
+def test_enough_loss_shows_all_groups_except_single_units(delta: Fraction) -> None:
+    """A single unit is shown with δ at the limit; two are withheld with a probability below e^-64."""
     rule = PartitionSelection(compute_sufficient_epsilon(delta), delta)
     assert rule.bound_probability(1, 60) == (delta, delta)
     assert 1 - rule.bound_probability(2, 60)[0] < Fraction(1, 10**27)

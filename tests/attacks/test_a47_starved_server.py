@@ -87,7 +87,7 @@ def occupied(served: Served, statements: int) -> Iterator[list[Future[Any]]]:
 
 
 @pytest.mark.timeout(120)
-def test_an_owner_asks_looks_and_ends_while_all_workers_are_taken(tmp_path: Path) -> None:
+def test_owner_can_query_while_all_workers_are_taken(tmp_path: Path) -> None:
     with owned(tmp_path, workers=2, running_per_user=2) as served, occupied(served, 2) as told:
         token = served.token("olga")
         assert ask(served, "olga", COUNT)
@@ -123,8 +123,8 @@ def test_an_owner_asks_looks_and_ends_while_all_workers_are_taken(tmp_path: Path
 
 
 @pytest.mark.timeout(120)
-def test_the_careless_server_keeps_no_worker_for_its_owner(tmp_path: Path) -> None:
-    """Without one the attack works: the owner waits for as long as two analysts wish."""
+def test_careless_server_keeps_no_worker_for_its_owner(tmp_path: Path) -> None:
+    """The attack works without a reserved worker: the owner waits for as long as two analysts wish."""
     with (
         owned(tmp_path, workers=2, running_per_user=2, owner_workers=0) as served,
         occupied(served, 2),
@@ -149,8 +149,8 @@ class Recorded:
 
 
 @pytest.mark.timeout(120)
-def test_only_an_owner_stops_what_was_charged(tmp_path: Path) -> None:
-    """An analyst who could would learn of one row by how long its statement takes, or lock a table for all."""
+def test_only_an_owner_stops_a_charged_statement(tmp_path: Path) -> None:
+    """Otherwise an analyst could learn of a row by a statement's time, or lock a table for all."""
 
     async def everything_before() -> None:
         pass
@@ -171,8 +171,8 @@ def test_only_an_owner_stops_what_was_charged(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_reload_ends_what_does_not_end_by_itself(tmp_path: Path) -> None:
-    """It was refused for as long as one statement ran."""
+def test_reload_ends_running_statements(tmp_path: Path) -> None:
+    """A reload was refused for as long as one statement ran."""
 
     async def reload(served: Served) -> str:
         try:
@@ -190,7 +190,7 @@ def test_a_reload_ends_what_does_not_end_by_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_nobody_takes_the_connections_of_all(tmp_path: Path) -> None:
+def test_no_analyst_takes_all_connections(tmp_path: Path) -> None:
     """Ana gets as many as she leaves to others, bob as many as are left to others then, the owner gets in after both."""
     with owned(tmp_path, connections=8, owner_connections=2) as served, ExitStack() as held:
         for user, most in (("ana", 4), ("bob", 2)):
@@ -210,8 +210,8 @@ def test_nobody_takes_the_connections_of_all(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("settings", [{}, {"dpsql.epsilon": "much"}], ids=["crowd", "setting"])
-def test_a_client_that_is_refused_is_told_so_once(tmp_path: Path, settings: dict[str, str]) -> None:
-    """And its connection ends. It was refused again and again until it closed its side, in the log and in the memory, too."""
+def test_refused_client_gets_one_error(tmp_path: Path, settings: dict[str, str]) -> None:
+    """Its connection ends after one error; it was refused, and logged, until it closed."""
     with owned(tmp_path, connections=2) as served, ExitStack() as held:
         if not settings:
             held.enter_context(psycopg.connect(served.dsn("ana")))
@@ -222,10 +222,10 @@ def test_a_client_that_is_refused_is_told_so_once(tmp_path: Path, settings: dict
 
 
 @pytest.mark.timeout(120)
-def test_silent_logins_from_the_owner_s_own_network_keep_her_out_for_a_second(
+def test_silent_logins_from_the_owner_s_network_block_her_for_a_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They did for as long as a login may take, again and again."""
+    """They blocked her for as long as a login may take, again and again."""
     monkeypatch.setattr("dpsql.interfaces.server.listener.SILENT_SECONDS", 1_000.0)
     with owned(tmp_path, logins=8, login_seconds=100) as served, ExitStack() as held:
         for _ in range(20):
@@ -240,8 +240,8 @@ def test_silent_logins_from_the_owner_s_own_network_keep_her_out_for_a_second(
 
 
 @pytest.mark.timeout(120)
-def test_an_owner_gets_in_by_http_where_all_connections_are_taken(tmp_path: Path) -> None:
-    """From the same address as the crowd, who would fill the places beyond the limit, too."""
+def test_owner_connects_by_http_when_all_connections_are_taken(tmp_path: Path) -> None:
+    """She connects from the crowd's address, which fills the places beyond the limit, too."""
     with owned(tmp_path, connections=4, owner_connections=2) as served, ExitStack() as held:
         token, other = served.token("olga"), served.token("ana")
         for _ in range(10):
@@ -252,8 +252,8 @@ def test_an_owner_gets_in_by_http_where_all_connections_are_taken(tmp_path: Path
 
 
 @pytest.mark.timeout(120)
-def test_suspended_portals_hold_no_more_than_a_person_may(tmp_path: Path) -> None:
-    """Over as many connections as there are; and a transaction's end lets all go."""
+def test_suspended_portals_are_bounded_per_person(tmp_path: Path) -> None:
+    """The bound covers all connections of a person, and a transaction's end frees all portals."""
     crossed = ", ".join(f"pg_type t{number}" for number in range(4))
     rows = f"SELECT t0.typname, t1.typname FROM {crossed} LIMIT 5000"
     with owned(tmp_path, held_bytes=3_000_000) as served, ExitStack() as stack:
@@ -279,7 +279,7 @@ def test_suspended_portals_hold_no_more_than_a_person_may(tmp_path: Path) -> Non
 
 
 @pytest.mark.timeout(120)
-def test_messages_that_never_end_hold_no_more_than_a_person_may(tmp_path: Path) -> None:
+def test_unfinished_messages_are_bounded_per_person(tmp_path: Path) -> None:
     """Each connection may send 4 MB before anything of them is read; a person's connections had as much each."""
     with owned(tmp_path, held_bytes=400_000) as served, ExitStack() as held:
         clients = [held.enter_context(RawClient(served.port, "ana", PASSWORD)) for _ in range(6)]
@@ -310,7 +310,7 @@ def fetch_one(client: RawClient, portal: str, sql: str) -> str | None:
 
 
 @pytest.mark.timeout(120)
-def test_long_texts_are_not_read_where_all_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_texts_are_not_read_on_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A million letters took a second of everybody's; the event loop reads short texts alone, and few of them at once."""
     read, pieces = list[tuple[bool, int]](), scanner.iterate_pieces
 
@@ -378,7 +378,7 @@ def order_of_answers(served: Served, slow: Sequence[str]) -> list[tuple[str, str
 
 
 @pytest.mark.timeout(120)
-def test_slow_catalogue_queries_hold_up_those_who_ask_them(tmp_path: Path) -> None:
+def test_slow_catalogue_queries_delay_only_their_analyst(tmp_path: Path) -> None:
     """Four of ana's run one after the other, and bob's is answered before most of them."""
     with owned(tmp_path, pg_catalog_seconds=3) as served:
         order = order_of_answers(served, ["ana"] * 4)

@@ -172,8 +172,8 @@ def less(meanings: Mapping[str, set[str]], *entries: str) -> dict[str, list[str]
     return {name: sorted(found - set(entries)) for name, found in meanings.items()}
 
 
-def test_the_catalogue_is_there() -> None:
-    """What is tried is all that DuckDB has, and what was reviewed is in dpsql's registries."""
+def test_catalogue_is_complete() -> None:
+    """All names of DuckDB are tried, and the reviewed ones are in dpsql's registries."""
     assert len(functions()) > 1000
     assert len(keywords()) > 400
     for section in ("scalars", "aggregates", "operators"):
@@ -183,7 +183,7 @@ def test_the_catalogue_is_there() -> None:
 
 @pytest.mark.sampled(SHARES)
 @shared
-def test_no_scalar_but_the_reviewed_ones(connection: Connection, share: int) -> None:
+def test_only_reviewed_scalar_functions_are_accepted(connection: Connection, share: int) -> None:
     """Functions, macros, table functions, windows, pragmas and keywords but DISTINCT, called with 0 to 4 arguments."""
     words = share_of({*written_as_calls(), *keywords()}, share)
     known = less(found(connection, words - {"distinct"}, SCALARS), "count", "count_rows", "sum")
@@ -192,13 +192,13 @@ def test_no_scalar_but_the_reviewed_ones(connection: Connection, share: int) -> 
 
 @pytest.mark.sampled(SHARES)
 @shared
-def test_no_aggregate_but_the_reviewed_ones(connection: Connection, share: int) -> None:
-    """Every name, asked to aggregate private rows: numbers, texts, units, pairs."""
+def test_only_reviewed_aggregates_are_accepted(connection: Connection, share: int) -> None:
+    """Every name is tried as an aggregate of private numbers, texts, units and pairs."""
     words = share_of(written_as_calls(), share)
     assert less(found(connection, words, AGGREGATED), "case") == reviewed_of("aggregates", share)
 
 
-def test_no_operator_but_the_reviewed_ones(connection: Connection) -> None:
+def test_only_reviewed_operators_are_accepted(connection: Connection) -> None:
     """Every name that is written between, before or after operands."""
     symbols = [name for name in functions() if not re.fullmatch(r"\w+", name)]
     assert len(symbols) > 30
@@ -207,14 +207,14 @@ def test_no_operator_but_the_reviewed_ones(connection: Connection) -> None:
 
 @pytest.mark.sampled(SHARES)
 @shared
-def test_no_name_is_accepted_elsewhere(connection: Connection, share: int) -> None:
-    """As a table, a window, a method, quoted, with a schema, with ORDER BY: refused."""
+def test_names_are_refused_in_other_places(connection: Connection, share: int) -> None:
+    """Names as tables, windows, methods, quoted, with a schema or with ORDER BY are refused."""
     visits = connection.engine.catalog.find_table("visits")
     assert visits is not None
     assert found(connection, share_of(written_as_calls(), share), NEVER).keys() <= visits.columns.keys()
 
 
-def test_no_setting_or_pragma(connection: Connection) -> None:
+def test_settings_and_pragmas_are_refused(connection: Connection) -> None:
     """Each of DuckDB's settings and pragmas, read or written through a query: refused."""
     words = {
         *names("SELECT name FROM duckdb_settings()"),
@@ -224,7 +224,7 @@ def test_no_setting_or_pragma(connection: Connection) -> None:
     assert not found(connection, words, SETTINGS)
 
 
-def test_no_statement_but_select(connection: Connection) -> None:
+def test_only_select_statements_are_accepted(connection: Connection) -> None:
     """Statements that begin with any of DuckDB's keywords: refused, unless they are a SELECT or put two together."""
     assert found(connection, keywords(), STATEMENTS).keys() == {"from", "select", *SETS}
     assert found(connection, keywords(), ["{} SELECT COUNT(*) FROM visits"]).keys() == {"explain"}

@@ -20,7 +20,7 @@ POLICY = {
 }
 
 
-def test_a_file_is_opened_to_read(tmp_path: Path) -> None:
+def test_file_is_opened_read_only(tmp_path: Path) -> None:
     """A statement that changes the owner's database fails on the connection itself."""
     path = tmp_path / "a.duckdb"
     with duckdb.connect(str(path)) as made:
@@ -33,8 +33,8 @@ def test_a_file_is_opened_to_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("before", ["", "filter_pushdown", "common_subplan", "unused_columns,common_subplan"])
-def test_no_statement_runs_with_the_unsound_optimizer(before: str) -> None:
-    """What the owner has disabled stays so, and nothing enables it again, which another connection could meet."""
+def test_unsound_optimizer_never_runs(before: str) -> None:
+    """What the owner has disabled stays disabled, and nothing enables it for another connection."""
     setting = "SELECT current_setting('disabled_optimizers')"
     with duckdb.connect() as owner:
         owner.execute("CREATE TABLE people AS SELECT 30 AS age")
@@ -53,8 +53,8 @@ def test_no_statement_runs_with_the_unsound_optimizer(before: str) -> None:
         assert scratch.run_query(setting)[0] == [(UNSOUND,)]
 
 
-def test_a_locked_configuration_with_the_unsound_optimizer_is_refused() -> None:
-    """At connect, and before a charge if it is enabled and locked later: nothing is lost."""
+def test_locked_unsound_optimizer_is_refused() -> None:
+    """It is refused at connect, and before a charge if it is enabled and locked later."""
     with duckdb.connect() as owner:
         owner.execute("CREATE TABLE people AS SELECT 30 AS age")
         connection = connected(owner, POLICY)
@@ -74,8 +74,8 @@ def test_a_locked_configuration_with_the_unsound_optimizer_is_refused() -> None:
         assert DuckDBBackend(owner).run_statement("SELECT 1").reveal() == [(1,)]
 
 
-def test_an_owner_s_connection_prints_no_progress_and_is_left_as_it_was() -> None:
-    """What DuckDB says of how far a query is would stand among the answers; it may print it in its own queries."""
+def test_connection_of_the_owner_prints_no_progress() -> None:
+    """DuckDB's progress bar would stand among the answers; the owner's own queries may print it."""
     setting = "SELECT current_setting('enable_progress_bar')"
     with duckdb.connect() as owner:
         owner.execute("CREATE TABLE people AS SELECT 30 AS age")
@@ -115,15 +115,15 @@ def test_statements_with_other_constants_have_one_shape(one: str, other: str) ->
         (f"SELECT {2**127 - 1}", f"SELECT {2**127}"),
     ],
 )
-def test_statements_of_other_names_or_types_have_others(one: str, other: str) -> None:
-    """What the engine may bind otherwise."""
+def test_statements_with_other_names_or_types_have_other_shapes(one: str, other: str) -> None:
+    """The engine may bind them otherwise."""
     assert compute_statement_shape(one) != compute_statement_shape(other)
 
 
 def test_temporary_tables_of_a_file_end_with_their_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where they cannot be dropped. Other statements need no transaction: nothing changes between them."""
+    """They end even where they cannot be dropped; other statements need no transaction."""
     path = tmp_path / "a.duckdb"
     with duckdb.connect(str(path)) as made:
         made.execute("CREATE TABLE people AS SELECT 30 AS age")

@@ -155,8 +155,8 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return make(tmp_path / name)
 
 
-def test_answers_are_those_of_a_table(database: Any) -> None:
-    """Of each format, alone, in a folder, by a pattern, and with values in the names of folders."""
+def test_answers_match_those_of_a_table(database: Any) -> None:
+    """Files of each format are read alone, in a folder, by a pattern, and with values in folder names."""
     with duckdb.connect() as plain:
         plain.execute(f"CREATE TABLE orders AS {_ORDERS}")
         theirs = plain.execute(_SQL).fetchall()
@@ -166,8 +166,8 @@ def test_answers_are_those_of_a_table(database: Any) -> None:
         }
 
 
-def test_nothing_else_can_be_read(database: Any, tmp_path: Path) -> None:
-    """Files beside those that were named stay closed, and none is written."""
+def test_other_files_cannot_be_read(database: Any, tmp_path: Path) -> None:
+    """Files beside the named ones stay closed, and none is written."""
     backend = DuckDBBackend(database)
     secret = tmp_path / "secret.csv"
     secret.write_text("a\n1\n")
@@ -185,8 +185,8 @@ def test_nothing_else_can_be_read(database: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "value", ["", "x", "1e999", "1.5", "99999999999999999999", "NULL", "2024-13-01", "\N{SNOWMAN}"]
 )
-def test_a_value_decides_over_no_type_and_no_error(tmp_path: Path, value: str) -> None:
-    """A row with any text is read, and what is none of its column's type is NULL."""
+def test_value_changes_no_type_and_raises_no_error(tmp_path: Path, value: str) -> None:
+    """A row with any text is read; a value of another type than its column's is NULL."""
     path = _csv(tmp_path / "orders.csv")
     before = path.read_text()
     path.write_text(before + f"77,{value},c1,{value}\n{value},1,c1,2024-01-01\n")
@@ -201,8 +201,8 @@ def test_a_value_decides_over_no_type_and_no_error(tmp_path: Path, value: str) -
 @pytest.mark.parametrize(
     "value", [None, "x", 1e999, 1.5, 10**30, True, {"a": [1]}, ["x"], "2024-13-01"], ids=str
 )
-def test_a_value_of_json_or_sqlite_decides_over_no_type_and_no_error(tmp_path: Path, value: Any) -> None:
-    """Whatever stands where a number or a day should: NULL, as in CSV files; names of JSON are those of the policy alone."""
+def test_json_or_sqlite_value_changes_no_type_and_raises_no_error(tmp_path: Path, value: Any) -> None:
+    """A value of another type than its column's is NULL, as in CSV files."""
     path = tmp_path / "orders.jsonl"
     _json(path)
     with path.open("a") as file:
@@ -232,8 +232,8 @@ def test_a_value_of_json_or_sqlite_decides_over_no_type_and_no_error(tmp_path: P
 @pytest.mark.parametrize(
     "make", [_sqlite, lambda path, *more: _attached(path, *more)["orders"]], ids=["sqlite", "duckdb"]
 )
-def test_views_of_other_databases_are_no_tables(tmp_path: Path, make: Any) -> None:
-    """A view may read anything; beside it the tables are read, and the file is closed and as it was."""
+def test_views_of_other_databases_are_not_read(tmp_path: Path, make: Any) -> None:
+    """A view may read anything; the tables beside it are read, and the file is unchanged."""
     path = make(
         tmp_path / f"any.{'sqlite' if make is _sqlite else 'duckdb'}",
         "CREATE VIEW fine AS SELECT * FROM orders",
@@ -253,7 +253,7 @@ def test_views_of_other_databases_are_no_tables(tmp_path: Path, make: Any) -> No
     assert path.read_bytes() == before
 
 
-def test_ids_of_a_csv_file_are_numbers_if_the_policy_says_so(tmp_path: Path) -> None:
+def test_csv_ids_are_numbers_by_the_policy(tmp_path: Path) -> None:
     """01 and 1 are one customer then, and two where they are text."""
     path = tmp_path / "orders.csv"
     path.write_text(
@@ -314,8 +314,8 @@ def _written(text: str | bytes) -> Any:
         "text of SQLite that is none",
     ],
 )
-def test_what_cannot_be_read_is_refused_at_once(tmp_path: Path, name: str, make: Any) -> None:
-    """Before anybody asks, with the file's name and no word of what stands in it."""
+def test_unreadable_file_is_refused_at_once(tmp_path: Path, name: str, make: Any) -> None:
+    """The error comes before any query, with the file's name and no word of its content."""
     with pytest.raises(dpsql.OperationalError) as caught:
         DuckDBBackend(make(tmp_path / name))
     assert caught.value.code == "source"
@@ -323,14 +323,14 @@ def test_what_cannot_be_read_is_refused_at_once(tmp_path: Path, name: str, make:
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
 
 
-def test_a_name_with_brackets_is_no_pattern_if_it_is_a_file(tmp_path: Path) -> None:
-    """As files are named that were downloaded twice."""
+def test_existing_file_name_with_brackets_is_no_pattern(tmp_path: Path) -> None:
+    """Files that were downloaded twice have such names."""
     path = _csv(tmp_path / "orders[1].csv")
     assert list(DuckDBBackend({"orders": path}).read_schema()) == ["orders"]
 
 
-def test_a_folder_needs_tables_of_different_names(tmp_path: Path) -> None:
-    """Neither none nor two of one name; what is no table is passed over."""
+def test_folder_needs_tables_of_different_names(tmp_path: Path) -> None:
+    """An empty folder and two tables of one name are refused; other files are skipped."""
     with pytest.raises(dpsql.OperationalError, match="no readable files"):
         DuckDBBackend(tmp_path)
     _csv(tmp_path / "orders.csv")
@@ -347,14 +347,14 @@ def test_a_folder_needs_tables_of_different_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "source", ["gone.parquet", {"orders": "gone/*.csv"}, {"orders": "policy.yaml"}, "a/*.csv"]
 )
-def test_files_that_are_not_there_are_refused(source: Any) -> None:
-    """With a way out."""
+def test_missing_files_are_refused(source: Any) -> None:
+    """The error says what to do."""
     with pytest.raises(dpsql.Error) as caught:
         DuckDBBackend(source)
     assert caught.value.code in {"no_database", "source"}
 
 
-def test_a_file_that_has_changed_is_refused_before_a_charge(tmp_path: Path) -> None:
+def test_changed_file_is_refused_before_a_charge(tmp_path: Path) -> None:
     """The engine goes on reading Parquet files; what was read into memory stays as it was."""
     parquet, table = _parquet(tmp_path / "orders.parquet"), _csv(tmp_path / "orders.csv")
     with _connect(parquet) as opened, _connect(table) as copied:
@@ -367,7 +367,7 @@ def test_a_file_that_has_changed_is_refused_before_a_charge(tmp_path: Path) -> N
         assert copied.query("SELECT COUNT(*) FROM orders").rows == ((400,),)
 
 
-def test_releases_are_of_the_files_as_they_were(tmp_path: Path) -> None:
+def test_releases_belong_to_the_files_as_read(tmp_path: Path) -> None:
     """The same files answer again free; files that have changed are other data."""
     path, ledger = _csv(tmp_path / "orders.csv"), tmp_path / "orders.ledger"
     answers = []
@@ -381,8 +381,8 @@ def test_releases_are_of_the_files_as_they_were(tmp_path: Path) -> None:
     assert answers[0][0].rows == answers[1][0].rows
 
 
-def test_a_policy_says_where_its_tables_lie(tmp_path: Path) -> None:
-    """Seen from the policy's folder, without a database, or beside frames."""
+def test_policy_gives_the_paths_of_its_tables(tmp_path: Path) -> None:
+    """Paths are relative to the policy's folder, without a database or together with frames."""
     _csv(tmp_path / "elsewhere.csv")
     policy = _policy()
     policy["tables"]["orders"]["source"] = "elsewhere.csv"
@@ -402,7 +402,7 @@ def test_a_policy_says_where_its_tables_lie(tmp_path: Path) -> None:
     assert caught.value.code == "no_database"
 
 
-def test_the_command_line_takes_files(tmp_path: Path) -> None:
+def test_command_line_takes_files(tmp_path: Path) -> None:
     """init, check and query with a CSV file, a folder, and a policy that says where its tables lie."""
     _csv(tmp_path / "orders.csv")
     runner, path = CliRunner(), tmp_path / "orders.yaml"
@@ -417,7 +417,7 @@ def test_the_command_line_takes_files(tmp_path: Path) -> None:
         ["check", str(path), str(tmp_path)],
     ):
         assert runner.invoke(app, arguments).exit_code == 0
-    asked = [
+    commands = [
         "query",
         str(tmp_path / "orders.csv"),
         "SELECT COUNT(*) AS n FROM orders",
@@ -426,23 +426,23 @@ def test_the_command_line_takes_files(tmp_path: Path) -> None:
         "-f",
         "csv",
     ]
-    assert "\n400," in runner.invoke(app, asked).stdout.replace("\r", "")
+    assert "\n400," in runner.invoke(app, commands).stdout.replace("\r", "")
     policy = _policy()
     policy["tables"]["orders"]["source"] = "orders.csv"
     path.write_text(json.dumps(policy))
     assert runner.invoke(app, ["check", str(path)]).exit_code == 0
-    asked[1] = str(path)
-    assert "\n400," in runner.invoke(app, [*asked, "--ledger", ":memory:"]).stdout.replace("\r", "")
+    commands[1] = str(path)
+    assert "\n400," in runner.invoke(app, [*commands, "--ledger", ":memory:"]).stdout.replace("\r", "")
 
 
 @pytest.mark.parametrize("kind", [pyarrow.float32(), pyarrow.float64()], ids=str)
 @pytest.mark.parametrize(
     ("condition", "without", "beside"), [("x > 100", 1_000, 1_001), ("x BETWEEN 0 AND 100", 1, 1)]
 )
-def test_nobody_decides_over_nan_of_others(
+def test_nan_does_not_change_other_rows(
     condition: str, without: int, beside: int, kind: Any, tmp_path: Path
 ) -> None:
-    """NaN is greater than all numbers, also in a part of a file whose statistics say that all lie between two numbers."""
+    """NaN is greater than all numbers, also where statistics put a part of a file between two numbers."""
     for values, expected in (([1.0], without), ([1.0, 200.0], beside)):
         path = tmp_path / f"{len(values)}.parquet"
         table = pyarrow.table({"x": pyarrow.array([*values, *[math.nan] * 1_000], kind)})
@@ -452,9 +452,7 @@ def test_nobody_decides_over_nan_of_others(
         backend.close()
 
 
-def test_a_draft_of_files_says_what_was_read_and_where_it_lies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_draft_of_files_names_paths_and_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The current folder has a name, too; the types of a CSV file are guessed from its rows, and the draft says so."""
     _csv(tmp_path / "orders.csv")
     monkeypatch.chdir(tmp_path)

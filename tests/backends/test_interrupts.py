@@ -85,7 +85,7 @@ def test_ctrl_c_is_an_interrupt(con: Connection, monkeypatch: pytest.MonkeyPatch
     close_all()
 
 
-def test_a_second_ctrl_c_leaves_no_query_running() -> None:
+def test_second_ctrl_c_leaves_no_query_running() -> None:
     """The query has ended when the interrupt is raised, though Ctrl-C is pressed again while the engine stops."""
     begun, ended, told = threading.Event(), threading.Event(), list[int]()
 
@@ -120,8 +120,8 @@ def test_a_second_ctrl_c_leaves_no_query_running() -> None:
     assert len(told) >= 3
 
 
-def test_a_program_may_cancel_a_query(con: Connection) -> None:
-    """As a watchdog does with `interrupt`: an error of dpsql's own that is none of the engine's."""
+def test_program_may_cancel_a_query(con: Connection) -> None:
+    """A watchdog's `interrupt` raises an error of dpsql's own that is none of the engine's."""
     with pytest.raises(OperationalError) as caught, stopped(engine_of(con).interrupt, repeated=True):
         con.query(COUNT, epsilon=1)
     assert caught.value.code == "cancelled"
@@ -129,8 +129,8 @@ def test_a_program_may_cancel_a_query(con: Connection) -> None:
     close_all()
 
 
-def test_what_is_done_with_released_values_is_cancelled_too() -> None:
-    """Above the release boundary."""
+def test_post_processing_is_cancelled() -> None:
+    """Ctrl-C ends work above the release boundary, too."""
     with (
         ScratchDatabase() as scratch,
         pytest.raises(KeyboardInterrupt),
@@ -139,7 +139,7 @@ def test_what_is_done_with_released_values_is_cancelled_too() -> None:
         scratch.run_query(LONG)
 
 
-def test_other_errors_are_no_cancellation() -> None:
+def test_other_errors_are_not_cancellations() -> None:
     """Nothing that an engine says of a failure passes for one, but what it says of Ctrl-C."""
     assert isinstance(find_cancellation(RuntimeError("Query interrupted")), KeyboardInterrupt)
     for error in (

@@ -75,15 +75,15 @@ def run(connection: Connection, sql: str) -> list[Any]:
     return engine_of(connection).execute(sql).fetchall()
 
 
-def test_what_the_owner_registered_answers(own: Connection) -> None:
-    """Tables of a file and frames of each library are read behind the lock, as often as they are asked."""
+def test_registered_tables_are_answered_behind_the_lock(own: Connection) -> None:
+    """Tables of a file and frames of each library are read behind the lock, repeatedly."""
     for _ in range(2):
         assert own.query("SELECT COUNT(*), SUM(age) FROM people", epsilon=NO_NOISE).rows == (
             (len(AGES), sum(AGES)),
         )
 
 
-def test_the_seal_ends_what_an_engine_prints() -> None:
+def test_seal_disables_progress_output() -> None:
     """Whether DuckDB prints its progress depends on the program that it is in; sealed, it never does."""
     with duckdb.connect(config=LOCKED) as engine:
         engine.execute("SET enable_progress_bar = true")
@@ -91,7 +91,7 @@ def test_the_seal_ends_what_an_engine_prints() -> None:
         assert engine.execute("SELECT current_setting('enable_progress_bar')").fetchall() == [(False,)]
 
 
-def test_nothing_is_allowed_but_to_close_more(own: Connection) -> None:
+def test_allowed_settings_only_close_more(own: Connection) -> None:
     """The settings that may change under the lock are those that `lock_down` closes."""
     ((allowed,),) = run(own, "SELECT current_setting('allowed_configs')")
     assert {*allowed} == {"disabled_filesystems", "disabled_optimizers", "enable_progress_bar"}
@@ -113,7 +113,7 @@ def test_memory_is_bounded(own: Connection) -> None:
 
 
 def test_no_setting_can_be_changed(own: Connection) -> None:
-    """None of DuckDB's settings, by SET, RESET or PRAGMA, at any level, but for those that harm nobody."""
+    """None of DuckDB's settings changes by SET, RESET or PRAGMA at any level, except harmless ones."""
     settings = run(own, "SELECT name, value FROM duckdb_settings()")
     assert len(settings) > 100
     for name, value in settings:
@@ -151,7 +151,7 @@ OWN_FILES = [
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("statement", OWN_FILES)
-def test_not_even_the_own_file_is_at_hand(own: Connection, statement: str) -> None:
+def test_own_database_file_is_out_of_reach(own: Connection, statement: str) -> None:
     """The database's file cannot be read by name, nor can its log or a temporary file be written."""
     folder = Path.cwd()
     for place in (".tmp", "people.duckdb.tmp"):
@@ -167,8 +167,8 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_an_engine_without_the_seal_would_write_them(tmp_path: Path) -> None:
-    """The attack works where external access alone is off: the file is read. Writing beside it the engine refuses itself."""
+def test_unsealed_engine_reads_files(tmp_path: Path) -> None:
+    """The attack works where only external access is off: the file is read, though not written."""
     path = written(tmp_path)
     locks = {name: LOCKED[name] for name in ("enable_external_access", "lock_configuration")}
     with duckdb.connect(path, read_only=True, config=locks) as plain:
@@ -181,7 +181,7 @@ def test_an_engine_without_the_seal_would_write_them(tmp_path: Path) -> None:
 LARGE = "SELECT COUNT(*) FROM (SELECT word, COUNT(*) FROM words GROUP BY word)"
 
 
-def test_nothing_spills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sealed_engine_does_not_spill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A statement that needs more memory than there is fails with constant text; it writes no file."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(LOCKED, "memory_limit", "30MB")
@@ -227,7 +227,7 @@ HARMLESS = "own(a) AS a + 1"
 
 
 @pytest.mark.parametrize("macro", SHADOWS)
-def test_no_macro_takes_a_function_s_place(tmp_path: Path, macro: str) -> None:
+def test_macro_named_like_a_function_is_refused(tmp_path: Path, macro: str) -> None:
     """A database with a macro named like a function of DuckDB's is refused, whether file or connection."""
     path = written(tmp_path)
     with duckdb.connect(path) as made:
@@ -242,8 +242,8 @@ def test_no_macro_takes_a_function_s_place(tmp_path: Path, macro: str) -> None:
     assert caught.value.code == "shadowed"
 
 
-def test_a_macro_would_take_a_function_s_place() -> None:
-    """The attack works on an engine as it is: the clamp of a sum is whatever the macro says."""
+def test_macro_replaces_a_function_without_the_check() -> None:
+    """The attack works on an unchecked engine: a macro decides the clamp of a sum."""
     with duckdb.connect() as plain:
         for macro in SHADOWS:
             plain.execute(f"CREATE TEMP MACRO {macro}")

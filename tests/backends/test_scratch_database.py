@@ -35,10 +35,10 @@ def scratch() -> Iterator[ScratchDatabase]:
         "SELECT * FROM python_value",
     ],
 )
-def test_it_reaches_nothing_beyond_its_table(
+def test_scratch_connection_reaches_only_its_table(
     statement: str, scratch: ScratchDatabase, tmp_path: Path
 ) -> None:
-    """No file, no extension, no setting and no variable of the program, should a statement ask for one."""
+    """It reaches no file, extension, setting or variable of the program."""
     file = tmp_path / "x.csv"
     file.write_text("a\n1\n", encoding="utf-8")
     python_value = duckdb.sql("SELECT 1 AS a").to_arrow_table()
@@ -48,7 +48,7 @@ def test_it_reaches_nothing_beyond_its_table(
     assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
 
 
-def test_each_answer_has_tables_of_its_own(scratch: ScratchDatabase) -> None:
+def test_each_answer_has_its_own_tables(scratch: ScratchDatabase) -> None:
     """Two answers at a time, of other shapes under one name: neither sees the other's values, nor their end."""
     with ScratchDatabase() as other:
         other.create_table("released", [("x", "DOUBLE")])
@@ -66,7 +66,7 @@ def test_each_answer_has_tables_of_its_own(scratch: ScratchDatabase) -> None:
 @pytest.mark.parametrize(
     "failing", ["SELECT n * n FROM released", "SELECT CAST(word AS BIGINT) FROM released"]
 )
-def test_a_failure_says_nothing_of_the_values(failing: str, scratch: ScratchDatabase) -> None:
+def test_failure_reveals_no_values(failing: str, scratch: ScratchDatabase) -> None:
     """An overflow or a failed cast is dpsql's own error, without the engine's text, cause or context."""
     with pytest.raises(OperationalError) as caught:
         scratch.run_query(failing)

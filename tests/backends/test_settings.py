@@ -43,7 +43,7 @@ def owner() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def test_every_setting_was_reviewed() -> None:
-    """Of each setting of this DuckDB it is known whether it changes what SQL means, and a new connection passes."""
+    """Each setting of this DuckDB is known to change SQL's meaning or not, and a new connection passes."""
     with duckdb.connect() as plain:
         settings = dict(plain.execute("SELECT name, value FROM duckdb_settings()").fetchall())
         unlisted = {
@@ -55,16 +55,16 @@ def test_every_setting_was_reviewed() -> None:
     assert find_changed_settings(settings | unlisted) == {}
 
 
-def test_a_setting_that_was_not_reviewed_has_to_be_as_it_is_on_a_new_connection() -> None:
-    """Of a later DuckDB, say; what an extension brings along is its own."""
+def test_unreviewed_setting_must_have_its_default() -> None:
+    """This holds for a later DuckDB's settings; an extension's settings are its own."""
     assert find_changed_settings({"s3_region": "x", "threads": "7"}) == {}
 
 
 @pytest.mark.parametrize(("name", "value"), CHANGES.items(), ids=CHANGES)
-def test_what_gives_sql_another_meaning_is_refused(
+def test_settings_that_change_sql_are_refused(
     name: str, value: str, owner: duckdb.DuckDBPyConnection
 ) -> None:
-    """At connect, by name; set afterwards, before the next charge; put back, all is as before."""
+    """They are refused at connect, by name, and before the next charge; put back, all is as before."""
     connection = connected(owner, POLICY)
     owner.execute(f"SET {name} = '{value}'")
     for refused in (
@@ -80,13 +80,13 @@ def test_what_gives_sql_another_meaning_is_refused(
     assert len(connection.query("SELECT COUNT(*) FROM people")) == 1
 
 
-def test_speed_memory_and_time_zone_are_the_owner_s(owner: duckdb.DuckDBPyConnection) -> None:
-    """What decides over no value is left alone."""
+def test_owner_chooses_speed_memory_and_time_zone(owner: duckdb.DuckDBPyConnection) -> None:
+    """Settings that affect no value are left alone."""
     owner.execute("SET threads = 1; SET memory_limit = '1GB'; SET TimeZone = 'Asia/Tokyo'")
     assert len(connected(owner, POLICY).query("SELECT COUNT(*) FROM people")) == 1
 
 
-def test_the_engine_divides_as_it_is_set(owner: duckdb.DuckDBPyConnection) -> None:
+def test_division_setting_changes_the_engine(owner: duckdb.DuckDBPyConnection) -> None:
     """The defect is there on the engine itself: half of one is nothing."""
     owner.execute("SET integer_division = true")
     assert owner.execute("SELECT 1 / 2").fetchone() == (0,)
@@ -100,7 +100,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("change", BROKEN)
-def test_what_cannot_be_bound_is_not_charged(change: str, owner: duckdb.DuckDBPyConnection) -> None:
+def test_unbindable_query_is_not_charged(change: str, owner: duckdb.DuckDBPyConnection) -> None:
     """The owner changes a table while the connection is open: a clear refusal, of plans too, and no charge."""
     owner.execute(
         "CREATE TABLE other AS SELECT 1 AS one; CREATE VIEW v AS FROM other; ALTER TABLE people ADD COLUMN x INTEGER"
@@ -115,7 +115,7 @@ def test_what_cannot_be_bound_is_not_charged(change: str, owner: duckdb.DuckDBPy
     assert spent(connection) == 0
 
 
-def test_to_bind_runs_nothing(owner: duckdb.DuckDBPyConnection) -> None:
+def test_binding_runs_nothing(owner: duckdb.DuckDBPyConnection) -> None:
     """A statement that would fail on a row binds, and nothing of it is run before the charge."""
     owner.execute("CREATE SEQUENCE seen")
     connection = connected(owner, POLICY)

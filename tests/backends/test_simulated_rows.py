@@ -66,19 +66,19 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
         yield opened
 
 
-def test_values_keep_to_what_is_declared(database: duckdb.DuckDBPyConnection) -> None:
+def test_simulated_values_match_the_declaration(database: duckdb.DuckDBPyConnection) -> None:
     """Bounds and domains are kept to and filled, NULLs are where they may be, every unit has a row."""
     assert database.sql(WITHIN).fetchall() == [(True,) * 12]
 
 
 def test_every_type_has_an_empty_column() -> None:
-    """Queries are planned without a database whatever the types of the policy's columns."""
+    """Queries of all column types are planned without a database."""
     with dpsql.connect(EmptyBackend(EVERY_TYPE), policy=EVERY_TYPE, ledger=":memory:", epsilon=1) as planned:
         for column in COLUMNS.keys() - {"tags"}:
             assert planned.explain(f"SELECT COUNT({column}) FROM t")
 
 
-def test_a_table_without_columns_has_rows() -> None:
+def test_table_without_columns_has_rows() -> None:
     """Its rows can be counted, and nothing else."""
     bare = {"tables": {"t": {"unit": "row"}}}
     rules = Policy.model_validate(EVERY_TYPE.model_dump() | bare, strict=False)
@@ -89,8 +89,8 @@ def test_a_table_without_columns_has_rows() -> None:
         assert connection.query("SELECT COUNT(*) FROM t", epsilon=1000).rows == ((SIZE.units,),)
 
 
-def test_a_unit_has_one_row_where_it_has_one_at_most() -> None:
-    """Of linked tables too."""
+def test_unit_has_one_row_where_the_policy_says_so() -> None:
+    """This holds for linked tables, too."""
     linked = {"link": {"column": "who", "references": "t.who"}, "rows_per_unit": 1}
     tables = {"t": COLUMNS_OF_ONE, "child": linked | {"columns": {"n": COLUMNS["n"]}}}
     rules = Policy.model_validate(EVERY_TYPE.model_dump() | {"tables": tables}, strict=False)
@@ -100,7 +100,7 @@ def test_a_unit_has_one_row_where_it_has_one_at_most() -> None:
         ).fetchall() == [(SIZE.units, SIZE.units)]
 
 
-def test_the_seed_alone_decides(database: duckdb.DuckDBPyConnection) -> None:
+def test_seed_determines_the_rows(database: duckdb.DuckDBPyConnection) -> None:
     """The same seed makes the same rows, another one others."""
     rows = database.sql("FROM t").fetchall()
     with (
@@ -138,12 +138,12 @@ def test_ids_lead_to_units(tmp_path: Path) -> None:
             "SELECT MAX(n) FROM (SELECT COUNT(DISTINCT customer_key) n FROM store_sales GROUP BY order_key)"
         ).fetchall() == [(1,)]
         with dpsql.connect(made, policy=rules, ledger=":memory:", epsilon=0.001) as connection:
-            asked = [each for each in STATEMENTS[::12] if key(each) not in OPEN]
-            assert sum(_answered(connection, each.sql) for each in asked) >= len(asked) - 1
+            statements = [each for each in STATEMENTS[::12] if key(each) not in OPEN]
+            assert sum(_answered(connection, each.sql) for each in statements) >= len(statements) - 1
 
 
 def test_only_public_tables_are_copied(tmp_path: Path) -> None:
-    """Not a row of a private table is there, and a public view, which may read one, is not copied."""
+    """No row of a private table is copied, and no public view, which may read one."""
     path = tmp_path / "owners.duckdb"
     with duckdb.connect(str(path)) as owners:
         owners.execute("CREATE TABLE t AS SELECT 1 AS who, 'secret' AS free, 5 AS n")
@@ -165,8 +165,8 @@ def test_only_public_tables_are_copied(tmp_path: Path) -> None:
         assert made.sql("SELECT COUNT(*) FROM t WHERE free = 'secret'").fetchall() == [(0,)]
 
 
-def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
-    """Neither is anything made where it cannot be written."""
+def test_existing_file_is_not_overwritten(tmp_path: Path) -> None:
+    """Nothing is made where it cannot be written, either."""
     path = tmp_path / "there.duckdb"
     path.write_text("mine", encoding="utf-8")
     with pytest.raises(OperationalError, match="already exists"):

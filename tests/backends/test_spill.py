@@ -57,8 +57,8 @@ def folders(where: Path) -> list[Path]:
 
 
 @pytest.mark.usefixtures("little")
-def test_what_does_not_fit_into_memory_is_answered(database: Path, tmp_path: Path) -> None:
-    """Without a directory the query fails with a constant error; with one it is answered."""
+def test_large_query_is_answered_with_a_spill_directory(database: Path, tmp_path: Path) -> None:
+    """The query fails with a constant error without a directory."""
     with opened(database) as con, pytest.raises(BackendError):
         con.query("SELECT COUNT(*) FROM t", epsilon=10**5)
     with opened(database, temp_directory=tmp_path, temp_limit="1GB") as con:
@@ -66,7 +66,7 @@ def test_what_does_not_fit_into_memory_is_answered(database: Path, tmp_path: Pat
     assert count == ROWS
 
 
-def test_the_folder_is_private_shared_and_removed(database: Path, tmp_path: Path) -> None:
+def test_folder_is_private_shared_and_removed(database: Path, tmp_path: Path) -> None:
     """Connections on one file have one folder, which only this user may read, until the last of them closes."""
     first = opened(database, temp_directory=tmp_path)
     second = opened(database, temp_directory=tmp_path)
@@ -78,7 +78,7 @@ def test_the_folder_is_private_shared_and_removed(database: Path, tmp_path: Path
     assert folders(tmp_path) == []
 
 
-def test_a_connection_that_is_not_closed_leaves_nothing(database: Path, tmp_path: Path) -> None:
+def test_unclosed_connection_leaves_no_folder(database: Path, tmp_path: Path) -> None:
     """The folder goes with the connection."""
     con = opened(database, temp_directory=tmp_path)
     con.engine.backend._spill_finalizer()  # type: ignore[attr-defined]
@@ -87,7 +87,7 @@ def test_a_connection_that_is_not_closed_leaves_nothing(database: Path, tmp_path
 
 
 @pytest.mark.parametrize("kind", ["file", "memory"])
-def test_the_rest_of_the_file_system_stays_closed(kind: str, database: Path, tmp_path: Path) -> None:
+def test_other_files_stay_closed(kind: str, database: Path, tmp_path: Path) -> None:
     """No other file is read or written, and no setting opens it again."""
     other = tmp_path / "other.csv"
     other.write_text("1\n2\n")
@@ -114,14 +114,14 @@ def test_the_rest_of_the_file_system_stays_closed(kind: str, database: Path, tmp
         )
 
 
-def test_without_a_directory_nothing_is_written(database: Path) -> None:
+def test_default_connection_spills_nothing(database: Path) -> None:
     """By default no statement spills, and the engine has no file system."""
     with opened(database) as con:
         assert engine_of(con).execute("SELECT current_setting('temp_directory')").fetchall() == [("",)]
         assert folders(database.parent) == []
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+def test_folder_of_a_killed_process_is_removed(tmp_path: Path) -> None:
     """The folder of a process that is no more goes when the next one is made; that of a living one stays."""
     code = (
         "import os, sys; from dpsql.backends.duckdb.settings import open_spill_folder\n"
@@ -141,7 +141,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     assert folders(tmp_path) == []
 
 
-def test_a_fork_does_not_remove_it(tmp_path: Path) -> None:
+def test_fork_does_not_remove_the_folder(tmp_path: Path) -> None:
     """A child's copy of a connection ends without taking the parent's files."""
     folder = open_spill_folder(tmp_path, None, None)
     folder.process = os.getpid() + 1
@@ -157,15 +157,15 @@ def test_a_fork_does_not_remove_it(tmp_path: Path) -> None:
         ({"temp_directory": ".", "temp_limit": "1GB'; SET x"}, "temp_limit"),
     ],
 )
-def test_what_cannot_be_is_refused(database: Path, options: dict[str, str], code: str) -> None:
-    """No folder, or no amount."""
+def test_invalid_directory_or_amount_is_refused(database: Path, options: dict[str, str], code: str) -> None:
+    """The directory must exist, and the amount must be an amount."""
     with pytest.raises((OperationalError, ProgrammingError)) as caught:
         opened(database, **options)
     assert caught.value.code == code
 
 
-def test_an_open_connection_has_its_owners_directory(tmp_path: Path) -> None:
-    """What is the owner's is not changed."""
+def test_open_connection_keeps_its_owners_directory(tmp_path: Path) -> None:
+    """The owner's setting is not changed."""
     with duckdb.connect() as owner:
         owner.execute("CREATE TABLE t AS SELECT 1 AS u, 2 AS x")
         with pytest.raises(dpsql.ProgrammingError) as caught:

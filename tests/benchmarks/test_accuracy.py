@@ -26,10 +26,10 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dat
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
-def test_with_next_to_no_noise_the_answer_is_exact(
+def test_answer_is_exact_with_little_noise(
     asked: tuple[Path, dict[str, data.Asked]], question: Question
 ) -> None:
-    """So bounds and public keys hold for the data, and what dpsql answers is what peers are asked."""
+    """Bounds and public keys hold for the data, and dpsql answers the same queries as its peers."""
     path, known = asked
     told = ours.answers(
         path, question, 1e8, 1
@@ -54,7 +54,7 @@ def test_two_answers_differ(asked: tuple[Path, dict[str, data.Asked]]) -> None:
     assert errors(known[question.name].truth, answers, 0).rmse > 0
 
 
-def test_a_question_that_means_two_things_is_found(tmp_path: Path) -> None:
+def test_ambiguous_query_is_found(tmp_path: Path) -> None:
     """A flat table that is not what the query reads is no comparison."""
     wrong = Question(
         "wrong", "hie", "SELECT COUNT(*) FROM rand_hie", "SELECT 1 AS unit", QUESTIONS[0].outputs
@@ -66,8 +66,8 @@ def test_a_question_that_means_two_things_is_found(tmp_path: Path) -> None:
         data.asked(path, tmp_path, [wrong])
 
 
-def test_the_program_prints_a_line_for_each_number() -> None:
-    """Without peers: the errors of dpsql at each ε, and why something is not answered."""
+def test_program_prints_a_line_for_each_number() -> None:
+    """The lines have the errors of dpsql at each ε, and the reason of each refusal."""
     command = [sys.executable, "-m", "benchmarks.accuracy", "--peers", "--scale", "0.001", "--runs", "2"]
     run = subprocess.run(
         [*command, "--epsilons", "1", "3", "--questions", "HIE count"],

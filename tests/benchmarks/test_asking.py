@@ -28,8 +28,8 @@ TOLD = {
 }
 
 
-def test_a_peer_can_say_the_question_its_way() -> None:
-    """As SQL with its names of functions, with all public groups, and a size that is public."""
+def test_peer_can_write_the_query_its_own_way() -> None:
+    """A peer gets SQL with its names of functions, all public groups, and a public size."""
     question = Question(**TOLD)
     assert (
         question.sql({"VAR": "VARIANCE"})
@@ -40,8 +40,8 @@ def test_a_peer_can_say_the_question_its_way() -> None:
     assert question.public_size == 100_000
 
 
-def test_answers_and_refusals_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is asked for anew; what a peer raises, a panic too, is its reason; what is kept is not asked again."""
+def test_answers_and_refusals_are_returned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is computed once; a peer's error or panic is its reason; stored answers are not computed again."""
     job, written = tmp_path / "job.json", tmp_path / "said.jsonl"
     job.write_text(json.dumps({"questions": [TOLD], "epsilons": [1, 2, 3], "delta": 1e-6, "runs": 2}))
     monkeypatch.setattr("sys.argv", ["", str(job), str(written)])
@@ -67,7 +67,7 @@ def test_answers_and_refusals_come_back(tmp_path: Path, monkeypatch: pytest.Monk
     assert written.read_text(encoding="utf-8") == before
 
 
-def test_kept_answers_are_to_the_same_questions(tmp_path: Path) -> None:
+def test_stored_answers_belong_to_the_same_queries(tmp_path: Path) -> None:
     """Answers at another scale, or fewer of them, are not mixed in."""
     asking = Asking([], [], 2, "0.01", [], tmp_path, tmp_path / "answers")
     assert ask(asking) == ([], [])
@@ -76,8 +76,8 @@ def test_kept_answers_are_to_the_same_questions(tmp_path: Path) -> None:
         ask(replace(asking, runs=3))
 
 
-def test_an_environment_is_of_its_requirements(tmp_path: Path) -> None:
-    """Other versions are installed beside, not over, what is there."""
+def test_environment_belongs_to_its_requirements(tmp_path: Path) -> None:
+    """Other versions are installed next to the existing environment, not over it."""
     first, *others = PEERS
     newer = replace(first, requirements=("another==2",))
     folders = {peer.folder(tmp_path) for peer in (first, newer, *others)}
@@ -85,16 +85,16 @@ def test_an_environment_is_of_its_requirements(tmp_path: Path) -> None:
     assert all("==" in peer.requirements[0] for peer in PEERS)
 
 
-def test_an_environment_is_made_once(tmp_path: Path) -> None:
-    """One that is ready is taken as it is."""
+def test_environment_is_made_once(tmp_path: Path) -> None:
+    """An environment that is ready is reused."""
     peer = Peer("none", "none", ("--no-index", "surely-not-a-package"))
     peer.folder(tmp_path).mkdir()
     (peer.folder(tmp_path) / "ready").touch()
     assert python(peer, tmp_path).is_relative_to(peer.folder(tmp_path))
 
 
-def test_what_cannot_be_installed_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the last words of the installation, here of an environment without pip; the next run tries again."""
+def test_failed_installation_has_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason is the installation's last words; the next run tries again."""
     create = venv.create
     monkeypatch.setattr("venv.create", lambda folder, **_: create(folder, with_pip=False))
     peer = Peer("none", "none", ("surely-not-a-package",))
@@ -103,8 +103,8 @@ def test_what_cannot_be_installed_says_why(tmp_path: Path, monkeypatch: pytest.M
     assert not (peer.folder(tmp_path) / "ready").exists()
 
 
-def test_environments_are_kept_in_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """In the user's, wherever that is."""
+def test_environments_are_stored_in_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The cache is the user's, wherever that is."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert kept().is_relative_to(tmp_path)
     monkeypatch.delenv("XDG_CACHE_HOME")

@@ -15,7 +15,7 @@ from benchmarks.coverage.table import percent
 from dpsql.policy import load
 
 
-def test_a_tally_counts_held_far_and_missing_cells() -> None:
+def test_tally_counts_covered_far_and_missing_cells() -> None:
     """A missing number has the relative error 1; far off is what is beyond three half-widths."""
     found = Tally.of(
         [Cell(100, 90, (80, 100)), Cell(10, 20, (19, 21)), Cell(10, 12, (11, 13)), Cell(5, None), Cell(0, 1)]
@@ -28,20 +28,20 @@ def test_a_tally_counts_held_far_and_missing_cells() -> None:
     assert math.isnan(Tally.of([]).held_share)
 
 
-def test_an_exact_answer_is_held_by_its_point() -> None:
-    """What floats lose in another order of summation is no error."""
+def test_exact_answer_is_covered_by_its_point() -> None:
+    """A difference by the order of a float sum is no error."""
     assert Cell(0.3, 0.1 + 0.2, (0.1 + 0.2, 0.1 + 0.2)).held
     assert not Cell(0.3, 0.1 + 0.2, (0.1 + 0.2, 0.1 + 0.2)).far
 
 
-def test_a_count_that_is_off_by_one_is_not_far_off() -> None:
-    """However narrow its interval is."""
+def test_count_off_by_one_is_not_far_off() -> None:
+    """This holds however narrow its interval is."""
     assert not Cell(5.0, 6.0, (6.0, 6.0)).far
     assert Cell(5.0, 9.0, (9.0, 9.0)).far
     assert Cell(5.5, 6.0, (6.0, 6.0)).far
 
 
-def test_cells_are_those_of_the_exact_answer() -> None:
+def test_cells_match_the_exact_answer() -> None:
     """Groups that nobody is in are left out, and so is what is NULL in truth."""
     truth = truth_of([("a", 1, None), (None, 2, 3.0)], 1)
     rows = [("nobody", 9, 9.0), (None, 4, None)]
@@ -73,8 +73,8 @@ def test_each_study_has_enough_statements_and_valid_policies(study: Study) -> No
             assert (rule.values is None and rule.bounds is None) == hidden
 
 
-def test_the_program_prints_a_line_for_each_setting(capsys: pytest.CaptureFixture[str]) -> None:
-    """And one for each statement in it; at a loss of 1000 answers are close to the truth."""
+def test_program_prints_a_line_for_each_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each statement in it has one, too; answers at a loss of 1000 are close to the truth."""
     asking = [
         "--data",
         "rand",
@@ -100,8 +100,8 @@ def test_the_program_prints_a_line_for_each_setting(capsys: pytest.CaptureFixtur
     assert all(fact["refused"] is None and fact["error"] < 0.01 for fact in facts)
 
 
-def test_a_refusal_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """With its reason, and counted."""
+def test_refusal_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    """The line has its reason, and it is counted."""
     main(
         [
             "--data",
@@ -119,7 +119,7 @@ def test_a_refusal_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "| why" in capsys.readouterr().out
 
 
-def test_shares_are_for_people() -> None:
+def test_shares_are_rounded() -> None:
     """Two digits below one percent, a dash for none."""
     assert [percent(share) for share in (0.9512, 0.00456, 12.3, math.nan, math.inf)] == [
         "95.1%", "0.46%", "1,230%", "–", "∞",

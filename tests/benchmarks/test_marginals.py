@@ -8,8 +8,8 @@ from benchmarks.marginals import adult, connected, few, made_by
 
 
 @pytest.mark.deep
-def test_a_tree_of_pairs_is_nearer_on_a_table_like_adult() -> None:
-    """Of 14 columns with 10^17 combinations, at ε = 1: pairs, which noisy counts miss; and triples, that nobody measured."""
+def test_tree_of_pairs_is_nearer_on_a_table_like_adult() -> None:
+    """On 14 columns at ε = 1, pairs are nearer than noisy counts, and so are unmeasured triples."""
     people = adult()
     with connected(people, "zcdp") as con:
         made = made_by(con, people, "mst", 1.0)
@@ -22,8 +22,8 @@ def test_a_tree_of_pairs_is_nearer_on_a_table_like_adult() -> None:
         assert error < people.noisy("zcdp", 1.0, ways) / 3
 
 
-def test_methods_that_hold_the_columns_are_compared() -> None:
-    """Of three columns each method has rows; pairs of two of them are far nearer than independent columns, BLR knows a few rows."""
+def test_methods_for_few_columns_are_compared() -> None:
+    """Each method has rows; pairs are far nearer than independent columns, BLR knows few rows."""
     people = few(20_000, (0, 3, 4))
     with connected(people, "zcdp") as con:
         for method in ("mwem", "mst", "blr"):

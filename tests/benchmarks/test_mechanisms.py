@@ -5,8 +5,8 @@ from __future__ import annotations
 from benchmarks.mechanisms import PAIRS, census, connected, pairs, rho_of, streamed
 
 
-def test_a_stream_answers_three_times_as_many_counts() -> None:
-    """On a table like a census, at ε = 1 under ε alone; and its answers are no further off than a twentieth of all rows."""
+def test_stream_answers_three_times_as_many_counts() -> None:
+    """The stream's answers about a census at ε = 1 are within a twentieth of all rows."""
     rows = census(20_000)
     with connected(rows, "pure") as con:
         found = streamed(con, rows, 1, rho_of("pure", 1), 400)
@@ -15,7 +15,7 @@ def test_a_stream_answers_three_times_as_many_counts() -> None:
     assert found.error < 20_000 / 20
 
 
-def test_ways_to_answer_are_in_their_order() -> None:
+def test_methods_keep_their_order() -> None:
     """A trusted database is far better than the local model, and a synthetic table is near noisy counts."""
     rows = census(20_000)
     with connected(rows, "zcdp") as con:

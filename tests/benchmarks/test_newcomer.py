@@ -9,14 +9,14 @@ import pytest
 from benchmarks import newcomer
 
 
-def test_three_commands() -> None:
-    """One installs, one asks the owner, one asks the data."""
+def test_newcomer_needs_three_commands() -> None:
+    """One installs, one serves the owner, one queries the data."""
     assert [each.split()[0] for each in newcomer.commands()] == ["pip", "dpsql", "dpsql"]
 
 
 @pytest.mark.deep
-def test_they_lead_to_an_answer(tmp_path: Path) -> None:
-    """With its ± and its price; what was asked on the way is answered as a newcomer would."""
+def test_three_commands_lead_to_an_answer(tmp_path: Path) -> None:
+    """The answer has its ± and its price; prompts are answered as a newcomer would."""
     installed, begun, answered = newcomer.typed(tmp_path)
     assert installed.command == "pip install ."
     assert "wrote visits.yaml" in begun.said

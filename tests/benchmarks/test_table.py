@@ -19,7 +19,7 @@ def line(ours: float | None, one: float | None, other: float | None, epsilon: fl
     return Line("q", "n", epsilon, {name: None if size is None else errors(size) for name, size in sizes})
 
 
-def test_the_ratio_is_to_the_best_that_answers() -> None:
+def test_ratio_is_to_the_best_answer() -> None:
     """One that refuses is no peer; with none, or without an answer of ours, there is no ratio."""
     assert line(2, 4, 8).ratio("ours") == 0.5
     assert line(2, None, 8).ratio("ours") == 0.25
@@ -29,8 +29,8 @@ def test_the_ratio_is_to_the_best_that_answers() -> None:
     assert line(0, 0, 1).ratio("ours") == 1
 
 
-def test_a_ratio_above_one_may_be_luck() -> None:
-    """Worse for sure is what two standard errors do not explain."""
+def test_ratio_above_one_may_be_chance() -> None:
+    """Two standard errors must not explain the difference."""
     assert line(1.1, 1, 1).surely_worse("ours")
     assert not line(1.02, 1, 1).surely_worse("ours")
     assert not line(0.5, 1, 1).surely_worse("ours")
@@ -38,8 +38,8 @@ def test_a_ratio_above_one_may_be_luck() -> None:
     assert not unsure.surely_worse("ours")
 
 
-def test_the_comparison_counts_lines_by_the_targets() -> None:
-    """By ε and for all together, with the geometric mean of the ratios that there are."""
+def test_comparison_counts_lines_by_their_targets() -> None:
+    """It counts by ε and in total, with the geometric mean of the existing ratios."""
     lines = [line(1, 2, 2), line(2, 1, 4), line(None, 1, 1), line(0.9, 1, 1, epsilon=3)]
     *_, one, three, every = comparison(lines, "ours")
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in (one, three, every)]
@@ -61,7 +61,7 @@ def test_columns_are_aligned() -> None:
     assert len({len(row) for row in aligned(["", "number"], [["long name", "1"], ["", "12,345,678"]])}) == 1
 
 
-def test_no_refusal_is_silent() -> None:
+def test_every_refusal_is_printed() -> None:
     """One line for a system's reason, with the ε for which it gave it."""
     refused = [("one", "q", 1, "no MEDIAN"), ("one", "q", 3, "no MEDIAN"), ("other", "q", 3, "a | b")]
     *_, first, second = refusals(refused)

@@ -323,7 +323,7 @@ def stepped(grammar: Grammar, rows: Rows, most: int = 3) -> Rows:
 # Ends
 
 
-def asked(grammar: Grammar, rows: Rows, *, conditions: str | None = None) -> tuple[str, bool]:
+def build_query(grammar: Grammar, rows: Rows, *, conditions: str | None = None) -> tuple[str, bool]:
     """Something asked of rows of all units, and whether it has an order: totals, groups, sets of groups, and what is above them."""
     scope = rows.values or [Col("1", INT, "one")]
     found = where(grammar, rows, 0.3) if conditions is None else conditions
@@ -373,7 +373,7 @@ def over_groups(grammar: Grammar, rows: Rows, found: str, scope: Sequence[Col]) 
 def chained(rng: random.Random) -> Statement:
     """Something asked of groups by keys that are finer than the unit, behind one to three steps."""
     grammar = Grammar(rng)
-    body, ordered = asked(grammar, stepped(grammar, begun(grammar)))
+    body, ordered = build_query(grammar, stepped(grammar, begun(grammar)))
     return Statement(body, grammar.named(), ordered)
 
 

@@ -775,9 +775,13 @@ def partition(rng: random.Random) -> tuple[str, tuple[str, str, str]]:
     text, scope, _, where = grammar.sources(rng.choice((1, 2, 2, 3)))
     number, condition = grammar.integer(scope), grammar.boolean(scope)
 
-    def asked(*more: str) -> str:
+    def build_query(*more: str) -> str:
         kept = " AND ".join([*where, *more])
         select = f"SELECT COUNT(*) AS n, COALESCE(SUM({number}), 0) AS s, COUNT({number}) AS c FROM {text}"
         return Statement(select + f" WHERE {kept}" * bool(kept), grammar.named()).sql
 
-    return asked(), (asked(f"({condition})"), asked(f"NOT ({condition})"), asked(f"({condition}) IS NULL"))
+    return build_query(), (
+        build_query(f"({condition})"),
+        build_query(f"NOT ({condition})"),
+        build_query(f"({condition}) IS NULL"),
+    )

@@ -31,7 +31,7 @@ def world() -> Iterator[World]:
 
 
 @pytest.mark.parametrize("block", range(10))
-def test_statements_mean_what_duckdb_means(world: World, block: int) -> None:
+def test_statements_match_duckdb(world: World, block: int) -> None:
     """The answers are DuckDB's, row by row, and most statements are answered."""
     found, counts = search(world, range(block * BLOCK, (block + 1) * BLOCK))
     assert found is None, str(found)
@@ -40,15 +40,15 @@ def test_statements_mean_what_duckdb_means(world: World, block: int) -> None:
 
 @pytest.mark.parametrize("block", range(2))
 def test_aggregates_of_nobody_are_null(world: World, block: int) -> None:
-    """In empty groups, FILTER and cells of PIVOT, beside a count of their values: exactly where DuckDB's are."""
+    """Empty groups, FILTER and cells of PIVOT are NULL exactly where DuckDB's are."""
     found, counts = search(world, range(block * BLOCK, (block + 1) * BLOCK), draw=of_nobody)
     assert found is None, str(found)
     assert counts["compared"] > BLOCK / 2, counts
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_keys_mean_what_duckdb_means(world: World, block: int) -> None:
-    """So are groups by keys that are finer than the unit, and no public key is shown that a condition excludes."""
+def test_keys_match_duckdb(world: World, block: int) -> None:
+    """Groups by keys finer than the unit are DuckDB's, and no key is shown that a condition excludes."""
     found, counts = search(world, range(block * BLOCK, (block + 1) * BLOCK), draw=about_keys)
     assert found is None, str(found)
     assert counts["compared"] > BLOCK / 2, counts
@@ -57,10 +57,8 @@ def test_keys_mean_what_duckdb_means(world: World, block: int) -> None:
 @pytest.mark.parametrize(
     "draw", [chained, conditioned, of_floats, empty_groups], ids=lambda draw: draw.__name__
 )
-def test_chains_and_conditions_mean_what_duckdb_means(
-    world: World, draw: Callable[[random.Random], Statement]
-) -> None:
-    """So do groups of groups behind several steps, keys and FLOAT under conditions, and sets of groups that few rows reach."""
+def test_chains_and_conditions_match_duckdb(world: World, draw: Callable[[random.Random], Statement]) -> None:
+    """Groups of groups, keys and FLOAT under conditions, and sets of rare groups are DuckDB's."""
     found, counts = search(world, range(BLOCK), draw=draw)
     assert found is None, str(found)
     assert counts["compared"] > BLOCK / 2, counts
@@ -73,10 +71,8 @@ def test_chains_and_conditions_mean_what_duckdb_means(
     [statement, about_keys, of_nobody, chained, conditioned, of_floats, empty_groups],
     ids=lambda draw: draw.__name__,
 )
-def test_other_statements_mean_what_duckdb_means(
-    world: World, draw: Callable[[random.Random], Statement]
-) -> None:
-    """As above, of 5,000 statements that nobody has tried."""
+def test_other_statements_match_duckdb(world: World, draw: Callable[[random.Random], Statement]) -> None:
+    """5,000 new random statements are DuckDB's, too."""
     first = random.SystemRandom().randrange(10**9)
     print("first", first)
     found, counts = search(world, range(first, first + 20_000), most=5_000, draw=draw)
@@ -85,8 +81,8 @@ def test_other_statements_mean_what_duckdb_means(
 
 
 @pytest.mark.parametrize("sql", MISMATCHES.values(), ids=MISMATCHES.keys())
-def test_what_was_found(world: World, sql: str) -> None:
-    """What the search has found before is DuckDB's answer now, or is refused."""
+def test_former_finds_match_duckdb(world: World, sql: str) -> None:
+    """Each earlier find is DuckDB's answer now, or is refused."""
     try:
         found = differs(world, sql)
     except Refusal:
@@ -94,8 +90,8 @@ def test_what_was_found(world: World, sql: str) -> None:
     assert found is None, str(found)
 
 
-def test_a_standard_deviation_is_as_near_as_its_variance() -> None:
-    """Equal values have a variance of a lattice step for 0; larger deviations and other values are told apart."""
+def test_standard_deviation_is_as_near_as_its_variance() -> None:
+    """A zero variance may be off by a lattice step; larger deviations are found."""
     assert agree(("a",), [(0.000149,)], [(0.0,)], roots=True)
     assert not agree(("a",), [(0.000149,)], [(0.0,)])
     assert not agree(("a",), [(0.01,)], [(0.0,)], roots=True)
@@ -112,8 +108,8 @@ def test_no_noise_is_left(world: World) -> None:
     assert not agree(("n", "c", "u"), [(rows + 1, total, units)], [(rows, total, units)])
 
 
-def test_groups_of_nobody_alone_may_be_more() -> None:
-    """Rows that DuckDB lacks are forgiven where nobody is in them; rows that dpsql lacks, NULLs and order are not."""
+def test_only_empty_groups_may_be_additional() -> None:
+    """A missing row of DuckDB's is forgiven only for empty groups; other rows, NULLs and order are not."""
     names = ("k0", "n0")
     assert agree(names, [("a", 1), ("b", 0)], [("a", 1)])
     assert not agree(names, [("a", 1), ("b", 2)], [("a", 1)])
@@ -123,8 +119,8 @@ def test_groups_of_nobody_alone_may_be_more() -> None:
     assert not agree(names, [("b", 1), ("a", 1)], [("a", 1), ("b", 1)], ordered=True)
 
 
-def test_a_find_is_made_small(world: World) -> None:
-    """Of a statement whose difference one part makes, the others are dropped."""
+def test_find_is_minimized(world: World) -> None:
+    """The other parts of a statement with one difference are dropped."""
     sql = "SELECT COUNT(*) AS a, SUM(t.weight + 1) AS s FROM tags t LEFT JOIN people p ON p.pid = t.pid WHERE t.weight >= 0"
     with open_world(without=[WHO]) as other:
         wrong = World(world.connection, other.plain)

@@ -24,7 +24,7 @@ def world() -> Iterator[World]:
 
 @pytest.mark.parametrize("name", DIFFERENCES)
 def test_each_difference_prints_a_notice(world: World, name: str) -> None:
-    """Its statement has another answer than DuckDB's, which is forgiven for its notice alone."""
+    """Its statement differs from DuckDB's answer, which is forgiven for its notice alone."""
     sql = DIFFERENCES[name].example
     ours, theirs = answer(world, sql), plainly(world, sql)
     assert isinstance(ours, Answer)
@@ -33,7 +33,7 @@ def test_each_difference_prints_a_notice(world: World, name: str) -> None:
     assert compared(sql, replace(ours, told=frozenset()), theirs) is not None
 
 
-def test_the_reference_lists_the_differences() -> None:
+def test_reference_lists_the_differences() -> None:
     """The table of the page has just these."""
     found = re.findall(r"^\| \*\*(.+?)\*\* \|", _PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert found == list(DIFFERENCES)
@@ -49,7 +49,7 @@ def test_the_reference_lists_the_differences() -> None:
         "SELECT COUNT(*) FILTER (WHERE lvl > 7) FROM visits",
     ],
 )
-def test_an_answer_without_them_has_no_such_notice(world: World, sql: str) -> None:
+def test_answer_without_differences_prints_no_notice(world: World, sql: str) -> None:
     """A notice stands where there is something to tell."""
     ours = answer(world, sql)
     assert isinstance(ours, Answer)

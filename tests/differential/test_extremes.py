@@ -41,21 +41,21 @@ def holds(worlds: Worlds, seed: int, number: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_nothing_fails(worlds: Worlds, seed: int) -> None:
+def test_fixed_statements_do_not_fail(worlds: Worlds, seed: int) -> None:
     """The same statements in each run."""
     holds(worlds, seed, examples(50))
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(0)  # hours on a busy machine
-def test_nothing_else_fails(worlds: Worlds) -> None:
-    """2,000 statements that nobody has tried."""
+def test_random_statements_do_not_fail(worlds: Worlds) -> None:
+    """2,000 new statements do not fail."""
     holds(worlds, random.SystemRandom().randrange(10**9), 2_000)
 
 
 @pytest.mark.parametrize("sql", FAILURES.values(), ids=FAILURES.keys())
-def test_what_has_failed(worlds: Worlds, sql: str) -> None:
-    """What the engine once failed at ends well."""
+def test_former_failures_are_answered(worlds: Worlds, sql: str) -> None:
+    """Statements on which the engine once failed end well."""
     for epsilon in (None, LEAST_LOSS):
         assert (found := failure(worlds, sql, epsilon)) is None, str(found)
 
@@ -70,8 +70,8 @@ def _product(call: Call) -> str:
 
 
 @pytest.mark.parametrize("sql", FAILURES.values(), ids=FAILURES.keys())
-def test_nothing_fails_on_rows_that_a_condition_drops(sql: str) -> None:
-    """Where an engine may compute before it filters, which DuckDB 2.0.1 was not seen to."""
+def test_rows_excluded_by_a_condition_cause_no_failure(sql: str) -> None:
+    """An engine may compute before it filters, though DuckDB 2.0.1 does not."""
     patch = mock.patch.object(scalars, "_get_template", before_filters(_TEMPLATE))
     with open_world() as ours, open_world(without=[WHO]) as other, patch:
         assert (found := failure((ours, other), sql, None)) is None, str(found)
@@ -110,8 +110,8 @@ OLD_DEFECTS: dict[str, Callable[[], list[object]]] = {
 
 
 @pytest.mark.parametrize("defect", OLD_DEFECTS)
-def test_the_search_finds_what_was_wrong(defect: str) -> None:
-    """Among the statements of each run is one that fails, or ends in another way, for the values of one person alone."""
+def test_search_finds_a_planted_failure(defect: str) -> None:
+    """A statement of each run fails, or ends in another way, for one person's values."""
     with ExitStack() as stack:
         worlds = stack.enter_context(open_world()), stack.enter_context(open_world(without=[WHO]))
         for patch in OLD_DEFECTS[defect]():
@@ -121,7 +121,7 @@ def test_the_search_finds_what_was_wrong(defect: str) -> None:
 
 
 @pytest.mark.deep
-def test_the_search_needs_a_released_value_that_is_not_clamped() -> None:
+def test_search_needs_an_unclamped_released_value() -> None:
     """Arithmetic of 64 bits on stored and released values alone fails nowhere while these are within their intervals."""
     with open_world() as ours, open_world(without=[WHO]) as other:
         patch = mock.patch.object(scalars, "_get_template", _of_what_is_clamped)

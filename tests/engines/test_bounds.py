@@ -80,10 +80,10 @@ def rows(chance: random.Random, unit: int) -> list[Row]:
     ]
 
 
-def hold(owner: psycopg.Connection[Any], held: Sequence[Row]) -> None:
+def hold(owner: psycopg.Connection[Any], stored: Sequence[Row]) -> None:
     owner.execute("TRUNCATE t")
     with owner.cursor() as cursor:
-        cursor.executemany("INSERT INTO t VALUES (%s, %s, %s, %s, %s)", held)
+        cursor.executemany("INSERT INTO t VALUES (%s, %s, %s, %s, %s)", stored)
 
 
 Statistics = dict[tuple[Any, ...], dict[Any, int]]
@@ -102,7 +102,7 @@ def statistics(con: Connection, part: PreparedRelease) -> Statistics:
 
 
 @pytest.mark.parametrize("sql", QUERIES)
-def test_a_unit_moves_statistics_by_no_more_than_derived(world: tuple[Connection, Any], sql: str) -> None:
+def test_unit_moves_statistics_within_their_sensitivity(world: tuple[Connection, Any], sql: str) -> None:
     """Without a unit, each vector differs by at most its l1 sensitivity; groups and rows of others stay as they are."""
     con, owner = world
     (part,) = plan_and_match(con.engine, Query(sql, epsilon=Fraction(10**15))).releases
@@ -135,7 +135,7 @@ def require_within(part: PreparedRelease, with_one: Statistics, without: Statist
         assert moved <= measured.sensitivity.l1, (case, measured.vector.name)
 
 
-def test_a_bound_is_reached(world: tuple[Connection, Any]) -> None:
+def test_bound_is_attained(world: tuple[Connection, Any]) -> None:
     """A unit of many rows and groups counts with as many as may: the bounds are no looser, and not tighter."""
     con, owner = world
     hold(owner, [(9, k, "a", 5.0, 7) for k in (0, 1, 2) for _ in range(5)])
@@ -145,7 +145,7 @@ def test_a_bound_is_reached(world: tuple[Connection, Any]) -> None:
     assert sum(group[UNITS] for group in found.values()) <= 2
 
 
-def test_a_value_counts_in_a_group_without_counted_rows(world: tuple[Connection, Any]) -> None:
+def test_value_counts_in_a_group_without_counted_rows(world: tuple[Connection, Any]) -> None:
     """Whether a row counts does not decide whether its value does: that would be another bound."""
     con, owner = world
     hold(owner, [(9, k, f"v{k}", 1.0, 1) for k in (0, 1, 2)])
@@ -180,7 +180,7 @@ def extreme_rows(most: int, least: int = -(2**63)) -> list[Row]:
     """Rows at the ends of the bounds `most` and `-most` and beyond, of units within their bound of rows and beyond."""
     chance = random.Random(most)
     ends = [least, -most, -1, 0, most // 3, most, -least - 1, None]
-    held: list[Row] = [
+    stored: list[Row] = [
         (
             unit,
             chance.choice([0, 1, 2, None]),
@@ -192,7 +192,7 @@ def extreme_rows(most: int, least: int = -(2**63)) -> list[Row]:
         for _ in range(chance.choice([1, 5, 40, 70]))
     ]
     # One has the greatest contribution to a single group, and one the least.
-    return [*held, *((unit, 1, "", 5.0, end) for unit, end in ((20, most), (21, -most)) for _ in range(40))]
+    return [*stored, *((unit, 1, "", 5.0, end) for unit, end in ((20, most), (21, -most)) for _ in range(40))]
 
 
 def require_the_same_of_wide_numbers(

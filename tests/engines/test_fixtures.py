@@ -90,8 +90,8 @@ def test_statements_give_the_same_integers(pair: Pair, fixture: Fixture) -> None
 
 
 @pytest.mark.parametrize("fixture", accepted(), ids=str)
-def test_learnt_clamps_have_the_same_histograms(pair: Pair, fixture: Fixture) -> None:
-    """With a loss for which clamps are learnt, histograms agree, but for the group in which a unit is counted."""
+def test_selected_clamps_have_the_same_histograms(pair: Pair, fixture: Fixture) -> None:
+    """Where clamps are selected, histograms agree, except for the group in which a unit is counted."""
     histograms_agree(pair, fixture, exact)
 
 
@@ -126,7 +126,7 @@ MANY_CLAMPS.append(f"{MANY_CLAMPS[0]} GROUP BY plan")
 
 @pytest.mark.parametrize("sql", MANY_CLAMPS)
 def test_many_clamps_have_the_same_histograms(pair: Pair, sql: str) -> None:
-    """Where each pair becomes a row for each histogram, too."""
+    """They agree also where each pair becomes a row for each histogram."""
     many_histograms_agree(pair, sql, exact)
 
 
@@ -177,7 +177,7 @@ PUBLIC_GROUPS = (
 
 
 @pytest.mark.parametrize("sql", PUBLIC_GROUPS)
-def test_groups_of_public_rows_are_duckdb_s(pair: Pair, sql: str) -> None:
+def test_groups_of_public_rows_match_duckdb(pair: Pair, sql: str) -> None:
     """Groups of public rows that private rows are joined to are those that DuckDB makes, as constants."""
     groups_are_duckdb_s(pair, sql, exact)
 
@@ -206,8 +206,8 @@ SAMPLED = "SELECT plan, COUNT(*), COUNT(DISTINCT patient_id), SUM(cost) FROM vis
 """Two of five samples have the same sums with a probability of 10^-9, and the same counts with one of 1 / 50."""
 
 
-def test_a_sample_is_drawn_anew(pair: Pair) -> None:
-    """Each answer is of another sample; a unit is in it with all of its six rows, and another half of the 60 units is."""
+def test_each_answer_draws_a_new_sample(pair: Pair) -> None:
+    """A unit is in a sample with all of its six rows; each answer samples another half of the 60 units."""
     drawn_anew(pair.other, 5)
 
 

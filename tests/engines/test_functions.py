@@ -53,12 +53,12 @@ _NEAR = frozenset({"ln", "log10", "exp"})
 """Functions that a library of mathematics computes, which differ in the last digits."""
 
 
-def test_last_digits_are_said() -> None:
+def test_functions_with_other_last_digits_are_listed() -> None:
     """The dialect names each function whose last digits differ."""
     assert POSTGRES.functions.approximate_functions >= _NEAR
 
 
-def held(kind: Type) -> list[tuple[int, str | None]]:
+def list_values(kind: Type) -> list[tuple[int, str | None]]:
     """The values that an expression of PostgreSQL may have, with their places among the nasty ones."""
     found = list(enumerate(NASTY[kind]))
     if kind.temporal:
@@ -76,7 +76,7 @@ def rows(server: Server) -> Iterator[psycopg.Connection[Any]]:
     with database(server, "functions") as (_, owner):
         for kind in NASTY:
             owner.execute(f"CREATE TABLE {kind.name} (id INTEGER, c {TYPES[kind]})".encode())
-            for place, text in held(kind):
+            for place, text in list_values(kind):
                 owner.execute(
                     f"INSERT INTO {kind.name} VALUES (%s, CAST(%s AS {TYPES[kind]}))".encode(), [place, text]
                 )
@@ -103,7 +103,7 @@ def in_postgres(call: Call) -> str | None:
 
 def tried(call: Call) -> list[tuple[int, ...]]:
     """Places of the values of its columns."""
-    places = [[place for place, _ in held(read.type)] for read in read_by(call)]
+    places = [[place for place, _ in list_values(read.type)] for read in read_by(call)]
     found = list(itertools.product(*places))
     random.Random(str(call)).shuffle(found)
     return found[:_MOST]
@@ -152,7 +152,7 @@ def few_digits(name: str) -> Iterator[Call]:
 
 
 @pytest.mark.parametrize("name", spelt())
-def test_it_is_total_and_means_the_same(rows: psycopg.Connection[Any], name: str) -> None:
+def test_functions_are_total_and_match_duckdb(rows: psycopg.Connection[Any], name: str) -> None:
     """On every row PostgreSQL computes what DuckDB does; NULL where that leaves the calendar or 64 bits."""
     function, found = FUNCTIONS[name], 0
     for types in signatures(function):
@@ -196,25 +196,25 @@ def of_texts(
     return rows.execute(sql.encode()).fetchall()
 
 
-def test_letters_become_those_of_duckdb(rows: psycopg.Connection[Any]) -> None:
-    """LOWER, UPPER and ILIKE have DuckDB's letters, of all that change and beside any others."""
+def test_letter_cases_match_duckdb(rows: psycopg.Connection[Any]) -> None:
+    """LOWER, UPPER and ILIKE have DuckDB's letters, alone and beside any others."""
     assert of_texts(rows, of_letters(), letter_texts()) == bench().of_texts(of_letters(), letter_texts())
 
 
-def test_regular_expressions_that_are_texts(rows: psycopg.Connection[Any]) -> None:
-    """Alternatives of literals hold of the texts of which they do in DuckDB; all other expressions are refused."""
+def test_literal_regular_expressions_match_duckdb(rows: psycopg.Connection[Any]) -> None:
+    """Alternatives of literals match the same texts as in DuckDB; all other expressions are refused."""
     wanted = [found for found in expressions() if in_postgres(found) is not None]
     assert len(wanted) == 2 * (len(EXPRESSIONS) - 8)
     assert of_texts(rows, wanted, EXPRESSED_TEXTS) == bench().of_texts(wanted, EXPRESSED_TEXTS)
 
 
-def test_patterns_with_escapes(rows: psycopg.Connection[Any]) -> None:
-    """LIKE and ILIKE with ESCAPE hold of the texts of which they do in DuckDB, whatever is escaped by whatever."""
+def test_patterns_with_escapes_match_duckdb(rows: psycopg.Connection[Any]) -> None:
+    """LIKE and ILIKE with ESCAPE match the same texts as in DuckDB, whatever is escaped."""
     assert of_texts(rows, escapes(), ESCAPED_TEXTS) == bench().of_texts(escapes(), ESCAPED_TEXTS)
 
 
 @pytest.mark.parametrize("name", ["regexp_extract", "round_digits", "cast_decimal"])
-def test_what_it_does_not_have_is_refused(name: str) -> None:
+def test_unsupported_functions_are_refused(name: str) -> None:
     """An entry without a spelling is refused, and so is a call of types that may fail."""
     function = FUNCTIONS[name]
     found = [in_postgres(call) for types in signatures(function) for call in calls(function, types, most=2)]
@@ -222,7 +222,7 @@ def test_what_it_does_not_have_is_refused(name: str) -> None:
     assert set(found) == {None}
 
 
-def test_constants_are_what_they_say(rows: psycopg.Connection[Any]) -> None:
+def test_constants_read_back_unchanged(rows: psycopg.Connection[Any]) -> None:
     """A constant reads back as itself, quotes, backslashes and the ends of DOUBLE too."""
     for value in (
         "it's",

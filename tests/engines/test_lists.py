@@ -49,8 +49,8 @@ def pair(server: Server) -> Iterator[Pair]:
 
 
 @pytest.mark.parametrize("sql", OF_LISTS)
-def test_elements_are_those_of_duckdb(pair: Pair, sql: str) -> None:
-    """Also of lists that are NULL, empty or too long, of several lists, in joins, and where rows without elements stay."""
+def test_elements_match_duckdb(pair: Pair, sql: str) -> None:
+    """Lists may be NULL, empty, too long, several or joined; rows without elements may stay."""
     assert sums(pair.other, sql, exact) == sums(pair.duckdb, sql, exact)
 
 
@@ -64,7 +64,7 @@ ARRAYS = (
 )
 
 
-def test_first_elements_are_those_by_place(server: Server) -> None:
+def test_first_elements_are_chosen_by_place(server: Server) -> None:
     """Wherever an array begins to count, to the last number, and however many dimensions it has: two of a row."""
     with database(server, "arrays") as (url, owner):
         owner.execute("CREATE TABLE t (no int, id int, k text, numbers int[])")

@@ -91,8 +91,8 @@ SPECIAL = (
 )
 
 
-def test_what_is_stored_is_read_within_bounds(people: tuple[str, Any]) -> None:
-    """NaN is NULL, what is beyond a bound is at it, and moments are read in UTC, whatever a row holds."""
+def test_stored_values_are_read_within_bounds(people: tuple[str, Any]) -> None:
+    """NaN is NULL, a value beyond a bound is the bound, and moments are read in UTC."""
     url, owner = people
     hold(owner, *SPECIAL)
     assert ask(url, "SELECT SUM(x), COUNT(x), SUM(n), COUNT(n) FROM people") == [(10.0, 5, 106, 5)]
@@ -125,8 +125,8 @@ def test_what_is_stored_is_read_within_bounds(people: tuple[str, Any]) -> None:
         "SUM(DATE_DIFF('day', day, moment))",
     ],
 )
-def test_no_row_ends_a_query(people: tuple[str, Any], item: str, special: str) -> None:
-    """What one person holds decides over no error, whatever is computed."""
+def test_no_row_makes_a_query_fail(people: tuple[str, Any], item: str, special: str) -> None:
+    """One person's rows cause no error, whatever is computed."""
     url, owner = people
     hold(owner, "7, 1, 1, 1, 'n', 'a', '2024-01-01', '2024-01-01', '12:00'", special)
     bounded = (
@@ -169,7 +169,7 @@ def test_texts_are_compared_by_their_bytes(server: Server) -> None:
         assert ask(url, "SELECT COUNT(*) FROM people WHERE kind < 'a'") == [(1,)]
 
 
-def test_ids_that_a_collation_takes_for_equal_are_refused(server: Server) -> None:
+def test_ids_under_a_collation_are_refused(server: Server) -> None:
     """At connect, where the collation is nondeterministic; one that decides over order alone passes."""
     with database(server, "ids") as (url, owner):
         owner.execute(
@@ -187,8 +187,8 @@ def test_ids_that_a_collation_takes_for_equal_are_refused(server: Server) -> Non
                 assert "collation" in str(caught.value)
 
 
-def test_a_constant_beside_a_real_is_one(server: Server) -> None:
-    """As beside DuckDB's FLOAT; so is what is computed of both."""
+def test_constant_beside_a_real_is_a_real(server: Server) -> None:
+    """It is read as beside DuckDB's FLOAT; so is the result of both."""
     policy = {
         **POLICY,
         "tables": {"floats": {"unit": "id", "rows_per_unit": 1, "columns": floats.COLUMNS}},
@@ -204,8 +204,8 @@ def test_a_constant_beside_a_real_is_one(server: Server) -> None:
 
 
 @pytest.mark.parametrize("condition", ["x BETWEEN -9 AND -8.5", "age = 77", "wednesday > DATE '2019-11-20'"])
-def test_an_index_serves_a_condition_between_bounds(server: Server, condition: str) -> None:
-    """As it does without privacy; the planner says so."""
+def test_index_serves_a_condition_between_bounds(server: Server, condition: str) -> None:
+    """The planner uses the index as it does without privacy."""
     columns = {
         "x": {"type": "double", "bounds": [-10, 10]},
         "age": {"type": "integer", "bounds": [0, 1000]},
@@ -227,8 +227,8 @@ def test_an_index_serves_a_condition_between_bounds(server: Server, condition: s
     assert any("Index Cond" in line for (line,) in plan)
 
 
-def test_nobodys_settings_decide(people: tuple[str, Any]) -> None:
-    """Settings of the role and of the database are set again for each query."""
+def test_settings_of_role_and_database_are_overridden(people: tuple[str, Any]) -> None:
+    """They are set again for each query."""
     url, owner = people
     hold(owner, "1, 0.1, 1, 1, 'b', 'a', '2024-02-01', '2024-02-01 00:30:00+00', '12:00'")
     for name, value in {
@@ -278,7 +278,7 @@ def test_nobodys_settings_decide(people: tuple[str, Any]) -> None:
         ),
     ],
 )
-def test_what_could_fail_on_a_row_is_refused(people: tuple[str, Any], change: str, code: str) -> None:
+def test_fallible_tables_are_refused(people: tuple[str, Any], change: str, code: str) -> None:
     """Views, foreign tables, row security, domains and extensions' types, and names in two cases: at connect."""
     url, owner = people
     try:
@@ -307,8 +307,8 @@ def test_what_could_fail_on_a_row_is_refused(people: tuple[str, Any], change: st
         "REVOKE SELECT ON people FROM reader",
     ],
 )
-def test_a_table_that_changes_is_refused_before_a_charge(people: tuple[str, Any], change: str) -> None:
-    """What was looked at when the connection was opened is looked at again within the transaction that reads."""
+def test_changed_table_is_refused_before_a_charge(people: tuple[str, Any], change: str) -> None:
+    """The check of the connection's opening is repeated within the transaction that reads."""
     url, owner = people
     with dpsql.connect(url, policy=POLICY, ledger=":memory:", epsilon=1) as con:
         con.query("SELECT COUNT(*) FROM people")
@@ -320,7 +320,7 @@ def test_a_table_that_changes_is_refused_before_a_charge(people: tuple[str, Any]
         assert con.budget()["people"].queries == 1
 
 
-def test_a_public_parent_of_private_rows_is_refused(people: tuple[str, Any]) -> None:
+def test_public_parent_of_private_rows_is_refused(people: tuple[str, Any]) -> None:
     """A table shows the rows of those that inherit from it."""
     url, owner = people
     owner.execute("CREATE TABLE everybody (x double precision); ALTER TABLE people INHERIT everybody")
@@ -331,7 +331,7 @@ def test_a_public_parent_of_private_rows_is_refused(people: tuple[str, Any]) -> 
     assert caught.value.code == "public_view"
 
 
-def test_a_role_that_may_do_more_is_warned_about(people: tuple[str, Any]) -> None:
+def test_privileged_role_gets_a_warning(people: tuple[str, Any]) -> None:
     """A superuser, a role that may write, and one that may read other tables."""
     url, owner = people
     with pytest.warns(UserWarning, match="superuser"):
@@ -344,8 +344,8 @@ def test_a_role_that_may_do_more_is_warned_about(people: tuple[str, Any]) -> Non
         ask(url, "SELECT COUNT(*) FROM people")
 
 
-def test_what_the_role_may_not_read_is_said_when_the_connection_opens(people: tuple[str, Any]) -> None:
-    """No right at all, and one to columns alone, under which the table cannot be locked."""
+def test_missing_rights_are_reported_on_opening(people: tuple[str, Any]) -> None:
+    """A role without rights, or with rights to columns only, cannot lock the table."""
     url, owner = people
     for change in ("REVOKE SELECT ON people FROM reader", "GRANT SELECT (id, n) ON people TO reader"):
         owner.execute(change.encode())
@@ -354,7 +354,7 @@ def test_what_the_role_may_not_read_is_said_when_the_connection_opens(people: tu
         assert caught.value.code == "column_type"
 
 
-def test_public_tables_are_read_as_duckdb_reads_them(people: tuple[str, Any]) -> None:
+def test_public_tables_are_read_as_by_duckdb(people: tuple[str, Any]) -> None:
     """A query on public rows alone, and public rows beside released ones."""
     url, owner = people
     hold(owner, *(f"{i}, {i}, {i}, 1, 'n', '{'aB'[i % 2]}', NULL, NULL, NULL" for i in range(8)))
@@ -370,7 +370,7 @@ def test_public_tables_are_read_as_duckdb_reads_them(people: tuple[str, Any]) ->
     ) == [(4,)]
 
 
-def test_a_query_reads_one_snapshot_and_writes_nothing(people: tuple[str, Any]) -> None:
+def test_query_reads_one_snapshot_and_writes_nothing(people: tuple[str, Any]) -> None:
     """Rows that others write while a query runs are not in it; the transaction can write nothing."""
     url, owner = people
     hold(owner, "1, 0, 0, 0, 'n', 'a', NULL, NULL, NULL")
@@ -385,8 +385,8 @@ def test_a_query_reads_one_snapshot_and_writes_nothing(people: tuple[str, Any]) 
     backend.close()
 
 
-def test_a_failure_says_nothing(people: tuple[str, Any]) -> None:
-    """The words of PostgreSQL reach nobody, not as the context of an error either."""
+def test_failure_has_constant_text(people: tuple[str, Any]) -> None:
+    """PostgreSQL's words reach nobody, not even as the context of an error."""
     url, owner = people
     hold(owner, "1, 0, 0, 0, 'secret', 'a', NULL, NULL, NULL")
     backend = PostgresBackend(url, private=["people"], public=["kinds"])
@@ -399,7 +399,7 @@ def test_a_failure_says_nothing(people: tuple[str, Any]) -> None:
     backend.close()
 
 
-def test_nobody_changes_a_table_that_is_being_asked(people: tuple[str, Any]) -> None:
+def test_tables_are_locked_during_a_query(people: tuple[str, Any]) -> None:
     """Within a query the tables are locked against changes of what they are, before anything is looked at."""
     url, owner = people
     backend = PostgresBackend(url, private=["people"], public=["kinds"])
@@ -418,7 +418,7 @@ def test_nobody_changes_a_table_that_is_being_asked(people: tuple[str, Any]) -> 
     backend.close()
 
 
-def test_a_statement_ends_in_time_and_on_request(people: tuple[str, Any]) -> None:
+def test_statement_ends_in_time_and_on_request(people: tuple[str, Any]) -> None:
     """A statement that takes too long fails, and one that is interrupted says that it was cancelled."""
     url, owner = people
     backend = PostgresBackend(url, private=["people"], public=["kinds"], timeout=1)
@@ -456,14 +456,14 @@ def test_names_that_would_be_cut_are_refused(people: tuple[str, Any]) -> None:
     assert caught.value.code == "engine"
 
 
-def test_a_text_with_character_zero_is_refused() -> None:
+def test_text_with_character_zero_is_refused() -> None:
     """PostgreSQL has no such text."""
     with pytest.raises(QueryRejected) as caught:
         POSTGRES.support.require_readable_sql("SELECT 'a\0'")
     assert caught.value.code == "engine"
 
 
-def test_the_database_has_an_identity(people: tuple[str, Any], server: Server, tmp_path: Any) -> None:
+def test_database_has_an_identity(people: tuple[str, Any], server: Server, tmp_path: Any) -> None:
     """A ledger that has met one database refuses another of the same server."""
     url, owner = people
     hold(owner, "1, 0, 0, 0, 'n', 'a', NULL, NULL, NULL")
@@ -480,8 +480,8 @@ def test_the_database_has_an_identity(people: tuple[str, Any], server: Server, t
     assert caught.value.code == "another_database"
 
 
-def test_any_ledger_goes_with_any_engine(people: tuple[str, Any], server: Server) -> None:
-    """The ledger of a PostgreSQL server remembers what is asked of tables in PostgreSQL."""
+def test_any_ledger_serves_any_engine(people: tuple[str, Any], server: Server) -> None:
+    """A ledger on a PostgreSQL server stores charges of PostgreSQL tables."""
     url, owner = people
     hold(owner, "1, 0, 0, 0, 'n', 'a', NULL, NULL, NULL")
     with psycopg.connect(server.url, autocommit=True) as connection:
@@ -493,10 +493,10 @@ def test_any_ledger_goes_with_any_engine(people: tuple[str, Any], server: Server
         assert con.budget()["people"].queries == 1
 
 
-def test_the_command_line_takes_the_url(
+def test_command_line_takes_the_url(
     people: tuple[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With a policy, which a server has not beside it."""
+    """It needs a policy, since a server has no policy file next to it."""
     url, owner = people
     hold(owner, "7, 1, 1, 1, 'n', 'a', '2024-01-01', '2024-01-01', '12:00'")
     policy = tmp_path / "people.yaml"
@@ -510,7 +510,7 @@ def test_the_command_line_takes_the_url(
     assert (ended.value.code, "error[policy_missing]" in capsys.readouterr().err) == (1, True)
 
 
-def test_a_missing_driver_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_driver_raises_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     """It says what to install."""
     import sys
 
@@ -521,8 +521,8 @@ def test_a_missing_driver_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> No
     assert "dpsql[postgres]" in str(caught.value)
 
 
-def test_a_server_that_is_not_there() -> None:
-    """It does not say with which password."""
+def test_unreachable_server_error_hides_the_password() -> None:
+    """The error does not contain the password."""
     with pytest.raises(OperationalError) as caught:
         dpsql.connect("postgresql://me:secret@/x?host=/nowhere", policy=POLICY, ledger=":memory:")
     assert caught.value.code == "no_database"
@@ -532,7 +532,7 @@ def test_a_server_that_is_not_there() -> None:
 @pytest.mark.parametrize(
     ("number", "encoding", "code"), [(14, "UTF8", "engine_version"), (16, "LATIN1", "encoding")]
 )
-def test_a_server_that_was_not_reviewed_is_refused(number: int, encoding: str, code: str) -> None:
+def test_unreviewed_server_is_refused(number: int, encoding: str, code: str) -> None:
     """Another version, or another encoding."""
     with pytest.raises(OperationalError) as caught:
         require_version(number, encoding)
@@ -549,8 +549,8 @@ def test_a_server_that_was_not_reviewed_is_refused(number: int, encoding: str, c
         "LOWER(name) = 'a' OR LOWER(name) = 'b' OR LOWER(name) = 'c'",
     ],
 )
-def test_what_one_long_text_could_take_is_refused(people: tuple[str, Any], condition: str) -> None:
-    """By the work of PostgreSQL, which compares letter by letter; of the beginning of a text it is answered."""
+def test_excessive_text_work_is_refused(people: tuple[str, Any], condition: str) -> None:
+    """The work of PostgreSQL counts, which compares letter by letter; a text's beginning is answered."""
     url, _ = people
     with dpsql.connect(url, policy=POLICY, ledger=":memory:", epsilon=EXACT) as con:
         with pytest.raises(QueryRejected) as caught:

@@ -43,7 +43,7 @@ def url(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield found
 
 
-def test_init_uses_what_the_schema_says(url: str, run: Run) -> None:  # noqa: F811
+def test_init_uses_the_schema(url: str, run: Run) -> None:  # noqa: F811
     """ENUM, CHECK, NOT NULL, primary and foreign keys are in the skeleton, named after the database; no row is read."""
     made = run("init", url)
     assert (made.code, made.out.split()[1]) == (0, "commands.yaml:")
@@ -64,8 +64,8 @@ def test_init_uses_what_the_schema_says(url: str, run: Run) -> None:  # noqa: F8
     "text",
     ["(a <> '(1)::integer = ANY (ARRAY[2])'::text)", "(a <> '''7'''::text)", "(a = f('x'::citext))", "'"],
 )
-def test_what_stands_in_a_text_stays(text: str) -> None:
-    """Constants are put into other words outside of texts alone, and what is not known stays as it is."""
+def test_constants_in_a_text_stay(text: str) -> None:
+    """Constants are replaced outside of texts only, and unknown words stay."""
     assert normalize_condition(text) == text.replace("::text", "")
 
 
@@ -82,7 +82,7 @@ tables:
 """
 
 
-def test_the_other_commands_ask_it(url: str, run: Run, tmp_path: Path) -> None:  # noqa: F811
+def test_other_commands_take_the_url(url: str, run: Run, tmp_path: Path) -> None:  # noqa: F811
     """check, explain, query, run, publish, suggest and the shell take the URL where others name a file."""
     rules = tmp_path / "rules.yaml"
     rules.write_text(POLICY, encoding="utf-8")
@@ -96,7 +96,7 @@ def test_the_other_commands_ask_it(url: str, run: Run, tmp_path: Path) -> None: 
     }
     Path("release.yaml").write_text(yaml.safe_dump(release), encoding="utf-8")
     under = ("--policy", rules)
-    asked = {
+    commands = {
         "check": ("check", rules, url),
         "costs": ("check", rules, url, "count.sql", "-e", 1),
         "explain": ("explain", url, COUNT, "-e", 1, *under),
@@ -105,9 +105,9 @@ def test_the_other_commands_ask_it(url: str, run: Run, tmp_path: Path) -> None: 
         "publish": ("publish", "release.yaml", "-o", "published"),
         "suggest": ("suggest", "patients", url, "-e", 50, *under),
     }
-    said = {name: run(*arguments) for name, arguments in asked.items()}
+    said = {name: run(*arguments) for name, arguments in commands.items()}
     assert {name: (ran.code, url in ran.out) for name, ran in said.items()} == dict.fromkeys(
-        asked, (0, False)
+        commands, (0, False)
     )
     assert [line.split(",")[0] for line in said["query"].out.split()] == ["plan", "A", "B"]
     assert Path("answers/count.csv").read_text(encoding="utf-8") == Path("published/n.csv").read_text(

@@ -99,8 +99,10 @@ def on_postgres(server: Server, source: duckdb.DuckDBPyConnection) -> Iterator[s
         yield url
 
 
-def test_five_queries_mean_the_same(server: Server, shop: tuple[duckdb.DuckDBPyConnection, Path]) -> None:
-    """Of Parquet files and of PostgreSQL."""
+def test_five_queries_agree_on_two_engines(
+    server: Server, shop: tuple[duckdb.DuckDBPyConnection, Path]
+) -> None:
+    """Parquet files and PostgreSQL give the same answers."""
     source, folder = shop
     with on_postgres(server, source) as url:
         mean_the_same(folder, {"postgresql": url})
@@ -121,8 +123,8 @@ def made_of(con: dpsql.Connection, exact: dict[tuple[Any, ...], int], **options:
     assert sum(abs(found.get(key, 0) - number) for key, number in exact.items()) <= 20
 
 
-def test_synthetic_tables_and_regressions_are_of_postgresql_too(server: Server) -> None:
-    """At a large loss a synthetic table, a stream, a randomised copy and a regression are the exact ones, read from PostgreSQL."""
+def test_synthetic_tables_and_regressions_are_exact_on_postgresql(server: Server) -> None:
+    """At a large loss a synthetic table, a stream, a randomized copy and a regression are exact."""
     source = duckdb.connect()
     source.execute(
         "CREATE TABLE orders AS SELECT CAST(i % 400 AS BIGINT) AS customer, CAST(i % 90 AS DECIMAL(10, 2)) AS price, 1e0 AS weight, "
@@ -153,10 +155,10 @@ def test_synthetic_tables_and_regressions_are_of_postgresql_too(server: Server) 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_five_queries_mean_the_same_of_all_three(
+def test_five_queries_agree_on_three_engines(
     server: Server, spark: Any, shop: tuple[duckdb.DuckDBPyConnection, Path], tmp_path: Path
 ) -> None:
-    """Of Parquet files, of PostgreSQL and of Spark, open at once."""
+    """Parquet files, PostgreSQL and Spark give the same answers, open at once."""
     source, folder = shop
     sparks.load(source, spark, tmp_path / "spark", "shop")
     spark.catalog.setCurrentDatabase("shop")

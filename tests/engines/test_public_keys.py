@@ -61,7 +61,7 @@ def opened(server: Server) -> Iterator[tuple[Connection, duckdb.DuckDBPyConnecti
 
 
 @pytest.mark.parametrize(("key", "condition"), CONDITIONS)
-def test_groups_are_those_of_the_engine(
+def test_groups_match_the_engine(
     opened: tuple[Connection, duckdb.DuckDBPyConnection], key: str, condition: str
 ) -> None:
     """No group is empty, and none is missing: PostgreSQL finds each of them, and the rows that DuckDB has in it."""
@@ -74,8 +74,8 @@ def test_groups_are_those_of_the_engine(
     assert sorted(con.query(sql).rows, key=str) == sorted(exact, key=str)
 
 
-def test_last_digits_are_the_engine_s_own(opened: tuple[Connection, duckdb.DuckDBPyConnection]) -> None:
-    """What a library of mathematics computes is not computed in advance: all values stay, and a notice says so."""
+def test_last_digits_follow_the_engine(opened: tuple[Connection, duckdb.DuckDBPyConnection]) -> None:
+    """Functions of a mathematical library are not folded: all values stay, and a notice says so."""
     con, _ = opened
     found = con.query("SELECT kind, COUNT(*) FROM t WHERE EXP(LENGTH(kind)) > 20 GROUP BY kind")
     assert {kind for kind, _ in found.rows} >= set(KINDS)

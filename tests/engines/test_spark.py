@@ -123,8 +123,8 @@ def con(people: Any) -> Iterator[Any]:
         yield connection
 
 
-def test_what_is_stored_is_read_within_bounds(con: Any) -> None:
-    """NaN is NULL, what is beyond a bound is at it, moments are in UTC, and texts are UTF-8, without padding."""
+def test_stored_values_are_read_within_bounds(con: Any) -> None:
+    """Bounds, NaN as NULL, UTC moments and UTF-8 texts without padding hold for any stored value."""
     sql = (
         "SELECT SUM(x), COUNT(x), SUM(n), COUNT(n), SUM(price), COUNT(price), COUNT(*), COUNT(day), COUNT(moment), COUNT(local), "
         "COUNT(name), COUNT(big), COUNT(CASE WHEN kind = 'a' THEN 1 END), COUNT(CASE WHEN word = 'ann' THEN 1 END), "
@@ -139,8 +139,8 @@ def test_texts_are_compared_by_their_bytes(con: Any) -> None:
     assert con.query("SELECT COUNT(DISTINCT word), COUNT(DISTINCT kind) FROM people").rows == ((4, 3),)
 
 
-def test_ids_that_a_collation_takes_for_equal_are_refused(people: Any) -> None:
-    """At connect; ids of bytes pass."""
+def test_ids_under_a_collation_are_refused(people: Any) -> None:
+    """They are refused at connect; ids of bytes pass."""
     for unit, refused in (("word", True), ("name", False)):
         policy = {
             "version": 1,
@@ -155,8 +155,8 @@ def test_ids_that_a_collation_takes_for_equal_are_refused(people: Any) -> None:
             assert "collation" in str(caught.value)
 
 
-def test_a_constant_beside_a_float_is_one(people: Any) -> None:
-    """As beside DuckDB's FLOAT; so is what is computed of both."""
+def test_constant_beside_a_float_is_a_float(people: Any) -> None:
+    """It is read as beside DuckDB's FLOAT; so is the result of both."""
     rules = {"unit": "id", "rows_per_unit": 1, "columns": floats.COLUMNS}
     policy = {**POLICY, "tables": {"floats": rules}}
     people.sql("DROP TABLE IF EXISTS floats")
@@ -171,8 +171,8 @@ def test_a_constant_beside_a_float_is_one(people: Any) -> None:
             assert found == ((rows,),), condition
 
 
-def test_no_row_ends_a_query(con: Any) -> None:
-    """What one person holds decides over no error, whatever is computed, below a condition that excludes it or above."""
+def test_no_row_makes_a_query_fail(con: Any) -> None:
+    """One person's rows cause no error, below a condition that excludes them or above."""
     items: tuple[str, ...] = (
         *(
             "LEAST(9, x * x * 1e300)",
@@ -197,7 +197,7 @@ def test_no_row_ends_a_query(con: Any) -> None:
         assert len(row) == len(items)
 
 
-def test_public_tables_are_read_as_duckdb_reads_them(con: Any) -> None:
+def test_public_tables_are_read_as_by_duckdb(con: Any) -> None:
     """A query on public rows alone, and public rows beside released ones."""
     assert con.query("SELECT kind, weight * 2, since FROM kinds ORDER BY kind DESC").rows == (
         ("é", 5.0, None),
@@ -209,8 +209,8 @@ def test_public_tables_are_read_as_duckdb_reads_them(con: Any) -> None:
 
 
 @pytest.mark.parametrize("product", ["s.e * s.e", "s.e + s.e", "s.e - -s.e"])
-def test_no_row_that_a_condition_drops_ends_a_query(con: Any, product: str) -> None:
-    """Where Spark may compute before it filters: whole numbers that a condition makes small are not small before it."""
+def test_excluded_row_makes_no_query_fail(con: Any, product: str) -> None:
+    """Spark may compute before it filters: whole numbers are large before the condition."""
     sql = (
         f"SELECT COUNT(*) FROM (SELECT v.e FROM (SELECT id, big AS e FROM people) AS v WHERE v.e BETWEEN 0 AND 9) AS s "
         f"WHERE {product} < 100"
@@ -219,7 +219,7 @@ def test_no_row_that_a_condition_drops_ends_a_query(con: Any, product: str) -> N
         assert con.query(sql).rows
 
 
-def test_nobodys_settings_decide(con: Any, people: Any) -> None:
+def test_settings_of_the_owner_are_separate(con: Any, people: Any) -> None:
     """Statements run in a session with dpsql's settings; the owner's session keeps its own."""
     session = con.engine.backend._runner.session
     wanted = {**PINNED, **QUICK}
@@ -245,7 +245,7 @@ def test_nobodys_settings_decide(con: Any, people: Any) -> None:
         ("CREATE TABLE {} (id BIGINT, x DOUBLE) USING parquet", "column_missing"),
     ],
 )
-def test_what_could_fail_on_a_row_is_refused(people: Any, change: str, code: str) -> None:
+def test_fallible_tables_are_refused(people: Any, change: str, code: str) -> None:
     """Views, files without types, those whose reader fails on a value, and ids that are not exact: when the connection opens."""
     name = "other"
     people.sql(change.format(name))
@@ -258,8 +258,8 @@ def test_what_could_fail_on_a_row_is_refused(people: Any, change: str, code: str
         people.sql(f"DROP VIEW IF EXISTS {name}" if "VIEW" in change else f"DROP TABLE IF EXISTS {name}")
 
 
-def test_a_table_that_changes_is_refused_before_a_charge(people: Any) -> None:
-    """The tables that a query reads are looked at again before its charge; what happened to others is not its concern."""
+def test_changed_table_is_refused_before_a_charge(people: Any) -> None:
+    """The tables of a query are checked again before its charge; other tables do not matter."""
     people.sql(PEOPLE.format("changing"))
     policy = POLICY | {"tables": {"changing": POLICY["tables"]["people"], "kinds": {"public": True}}}
     with dpsql.connect(people, policy=policy, ledger=":memory:", epsilon=1) as con:
@@ -274,7 +274,7 @@ def test_a_table_that_changes_is_refused_before_a_charge(people: Any) -> None:
     people.sql("DROP VIEW changing")
 
 
-def test_moments_in_milliseconds_are_not_read(people: Any, tmp_path: Path) -> None:
+def test_moments_in_milliseconds_are_refused(people: Any, tmp_path: Path) -> None:
     """One beyond 64 bits of microseconds would end a query: such a column is refused at the start, and in a file that comes later."""
 
     def write(name: str, unit: str) -> None:
@@ -307,7 +307,7 @@ def test_moments_in_milliseconds_are_not_read(people: Any, tmp_path: Path) -> No
 
 
 def test_statements_read_the_same_contributions(people: Any) -> None:
-    """Rows that are held stay what they were while others write, and are let go at the end, also after a failure."""
+    """Stored rows stay the same while others write, and are freed at the end, also after a failure."""
     people.sql("CREATE TABLE IF NOT EXISTS written USING parquet AS SELECT 1L AS u")
     backend = SparkBackend(people, private=["written"])
     context = people.sparkContext._jsc.sc()
@@ -333,8 +333,8 @@ def test_statements_read_the_same_contributions(people: Any) -> None:
     ]
 
 
-def test_a_failure_says_nothing(con: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """The words of Spark reach nobody: no context of an error, no log."""
+def test_failure_has_constant_text(con: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Spark's words reach nobody: no context of an error, no log."""
     with caplog.at_level(logging.DEBUG), pytest.raises(BackendError) as caught:
         con.engine.backend.run_statement(
             "SELECT CAST(word AS INT) FROM spark_catalog.people.people WHERE word = 'ann'"
@@ -346,7 +346,7 @@ def test_a_failure_says_nothing(con: Any, caplog: pytest.LogCaptureFixture) -> N
     assert con.engine.backend.run_statement("SELECT 1").reveal() == [(1,)]
 
 
-def test_a_statement_ends_on_request(con: Any) -> None:
+def test_statement_ends_on_request(con: Any) -> None:
     """A statement that is interrupted says that it was cancelled; the next one runs."""
     backend = con.engine.backend
 
@@ -370,7 +370,7 @@ def test_a_statement_ends_on_request(con: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b"])
-def test_names_that_the_parser_reads_otherwise_are_refused(con: Any, name: str) -> None:
+def test_names_with_quotes_and_escapes_are_refused(con: Any, name: str) -> None:
     """A quote within a name, and what escapes one."""
     quoted = name.replace('"', '""')
     with pytest.raises(QueryRejected) as caught:
@@ -378,7 +378,7 @@ def test_names_that_the_parser_reads_otherwise_are_refused(con: Any, name: str) 
     assert caught.value.code == "engine"
 
 
-def test_a_table_whose_rows_are_units(people: Any) -> None:
+def test_table_of_rows_as_units_is_answered_or_refused(people: Any) -> None:
     """It is counted and summed; where rows need ids, it is refused."""
     policy = POLICY | {
         "tables": {
@@ -396,7 +396,7 @@ def test_a_table_whose_rows_are_units(people: Any) -> None:
         assert caught.value.code == "engine"
 
 
-def test_the_schema_is_part_of_the_identity(people: Any, tmp_path: Path) -> None:
+def test_schema_is_part_of_the_identity(people: Any, tmp_path: Path) -> None:
     """A ledger that has met one schema refuses another; without a name in the policy nothing is answered again elsewhere."""
     ledger = tmp_path / "people.ledger"
     with dpsql.connect(people, policy=POLICY, ledger=ledger, epsilon=1) as con:
@@ -416,8 +416,8 @@ def test_the_schema_is_part_of_the_identity(people: Any, tmp_path: Path) -> None
         people.catalog.setCurrentDatabase("people")
 
 
-def test_what_is_missing_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without pyspark or Java it says what to install."""
+def test_missing_library_raises_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error about pyspark or Java says what to install."""
     import sys
 
     def refused(url: str) -> OperationalError:
@@ -437,14 +437,14 @@ def test_what_is_missing_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("version", ["3.5.1", "5.0.0", "nonsense"])
-def test_a_version_that_was_not_reviewed_is_refused(version: str) -> None:
+def test_unreviewed_version_is_refused(version: str) -> None:
     """Arithmetic, casts and settings differ."""
     with pytest.raises(OperationalError) as caught:
         sessions.require_version(version)
     assert caught.value.code == "engine_version"
 
 
-def test_texts_are_written_so_that_no_setting_changes_them(con: Any) -> None:
+def test_constants_do_not_depend_on_settings(con: Any) -> None:
     """A constant reads back as itself: quotes, backslashes, variables, character 0."""
     dialect: Callable[[Any], str] = make_spark_dialect().values.emit_constant
     values = [

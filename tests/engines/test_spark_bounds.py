@@ -82,7 +82,7 @@ def exact(world: World, sql: str, held: Sequence[Row]) -> Any:
 
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("sql", QUERIES)
-def test_a_unit_moves_statistics_by_no_more_than_derived(world: World, sql: str) -> None:
+def test_unit_moves_statistics_within_their_sensitivity(world: World, sql: str) -> None:
     """Without a unit, each vector differs by at most its l1 sensitivity; groups and rows of others stay as they are."""
     for seed in range(examples(8, 1)):
         chance = random.Random(f"{sql} {seed}")
@@ -95,7 +95,7 @@ def test_a_unit_moves_statistics_by_no_more_than_derived(world: World, sql: str)
         require_within(part, with_one, without, (sql, seed))
 
 
-def test_a_bound_is_reached(world: World) -> None:
+def test_bound_is_attained(world: World) -> None:
     """A unit of many rows and groups counts with as many as may, and a value where no row of its group counts."""
     _, found = exact(world, QUERIES[1], [(9, k, "a", 5.0, 7) for k in (0, 1, 2) for _ in range(5)])
     assert sum(group[ROWS] for group in found.values()) == 3

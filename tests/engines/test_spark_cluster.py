@@ -64,8 +64,8 @@ print(outcome)
 """
 
 
-def test_an_executor_that_is_lost_takes_its_rows_along(tmp_path: Path) -> None:
-    """With two executors and tasks tried twice an answer is exact; once one that holds rows is killed, what reads them fails.
+def test_lost_executor_loses_its_rows(tmp_path: Path) -> None:
+    """A retried task gives an exact answer; a query fails once an executor with its rows is killed.
 
     Rows that are random would show that they were computed again.
     """

@@ -58,8 +58,8 @@ session.stop()
 """
 
 
-def test_a_server_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told soon, without the token of the address; pyspark itself tries for minutes."""
+def test_unreachable_server_raises_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error comes soon, without the address's token; pyspark itself tries for minutes."""
     sparks.require()
     monkeypatch.setattr(sessions, "_PATIENCE", 0.1)
     with pytest.raises(OperationalError) as caught:
@@ -69,8 +69,8 @@ def test_a_server_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPa
     assert caught.value.__context__ is None
 
 
-def test_a_session_is_closed_once() -> None:
-    """Not again when Python collects it, which may be while another session's statement holds pyspark's lock."""
+def test_session_is_closed_once() -> None:
+    """Python's collector, which may run within another session's statement, does not close it again."""
     sparks.require()
     from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
     from pyspark.sql.connect.session import SparkSession
@@ -86,8 +86,8 @@ def test_a_session_is_closed_once() -> None:
 
 @pytest.mark.deep
 @pytest.mark.timeout(0)
-def test_a_session_and_an_address_answer_alike(tmp_path: Path) -> None:
-    """In a process of its own, as one has either kind of session."""
+def test_session_and_address_have_equal_answers(tmp_path: Path) -> None:
+    """Each kind runs in a process of its own, as one process has one kind of session."""
     sparks.require()
     root = Path(__file__).resolve().parents[2]
     environment = os.environ | {"PYTHONPATH": str(root)}

@@ -102,8 +102,8 @@ def test_statements_give_the_same_integers(pair: Pair, fixture: Fixture) -> None
 @pytest.mark.slow
 @pytest.mark.sampled(60)
 @pytest.mark.parametrize("fixture", accepted(), ids=str)
-def test_learnt_clamps_have_the_same_histograms(pair: Pair, fixture: Fixture) -> None:
-    """As on PostgreSQL."""
+def test_selected_clamps_have_the_same_histograms(pair: Pair, fixture: Fixture) -> None:
+    """Histograms agree as on PostgreSQL."""
     histograms_agree(pair, fixture, exact)
 
 
@@ -116,12 +116,12 @@ def test_learnt_clamps_have_the_same_histograms(pair: Pair, fixture: Fixture) ->
         f"SELECT {', '.join(f'SUM(cost + {place})' for place in range(12))} FROM visits",
     ],
 )
-def test_stages_give_the_same_histograms(pair: Pair, query: str) -> None:
-    """Where clamps are learnt and groups are secret, or clamps are many, histograms are read from contributions that executors hold, and so are the sums."""
+def test_stages_have_the_same_histograms(pair: Pair, query: str) -> None:
+    """Selected or many clamps and secret groups are read from contributions that executors hold."""
     found = []
     for side in (pair.duckdb, pair.other):
-        asked = Query(query, epsilon=Fraction(1), delta=Fraction(1, 10**6))
-        (part,) = plan_and_match(side.engine, asked).releases
+        user_query = Query(query, epsilon=Fraction(1), delta=Fraction(1, 10**6))
+        (part,) = plan_and_match(side.engine, user_query).releases
         stages = part.statement.stages
         assert stages is not None, "nothing is learnt of this query"
         chosen = tuple(
@@ -139,12 +139,12 @@ def test_stages_give_the_same_histograms(pair: Pair, query: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sql", PUBLIC_GROUPS[1:3])
-def test_groups_of_public_rows_are_duckdb_s(pair: Pair, sql: str) -> None:
+def test_groups_of_public_rows_match_duckdb(pair: Pair, sql: str) -> None:
     """Groups of public rows that private rows are joined to are those that DuckDB makes, as constants."""
     groups_are_duckdb_s(pair, sql, exact)
 
 
 @pytest.mark.deep
-def test_a_sample_is_drawn_anew(pair: Pair) -> None:
-    """As on PostgreSQL, whatever rows Spark holds between two statements."""
+def test_each_answer_draws_a_new_sample(pair: Pair) -> None:
+    """Samples differ as on PostgreSQL, whatever rows Spark holds between two statements."""
     drawn_anew(pair.other, 2)

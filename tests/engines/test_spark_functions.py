@@ -66,12 +66,12 @@ PARTS = 12
 """In how many parts the entries are tried: few statements of many calls each take less time than many of few."""
 
 
-def test_last_digits_are_said() -> None:
+def test_functions_with_other_last_digits_are_listed() -> None:
     """The dialect names each function whose last digits differ."""
     assert SPARK.functions.approximate_functions >= _NEAR
 
 
-def held(kind: Type) -> list[tuple[int, str | None]]:
+def list_values(kind: Type) -> list[tuple[int, str | None]]:
     """The values that an expression of Spark may have, with their places among the nasty ones."""
     found = list(enumerate(NASTY[kind]))
     if kind.temporal:
@@ -92,7 +92,7 @@ def rows(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder: Path = tmp_path_factory.mktemp("functions")
     session.sql("CREATE SCHEMA IF NOT EXISTS functions")
     for kind, name in TYPES.items():
-        places = ", ".join(str(place) for place, _ in held(kind))
+        places = ", ".join(str(place) for place, _ in list_values(kind))
         query = f"(SELECT id, c FROM {kind.name} WHERE id IN ({places}))"
         columns = [("id", "INT"), ("c", name)]
         sparks.hold(
@@ -119,7 +119,7 @@ def in_spark(call: Call) -> str | None:
 
 def tried(types: Sequence[Type]) -> list[tuple[int, ...]]:
     """Places of the values of columns of these types."""
-    found = list(itertools.product(*([place for place, _ in held(kind)] for kind in types)))
+    found = list(itertools.product(*([place for place, _ in list_values(kind)] for kind in types)))
     random.Random(str(types)).shuffle(found)
     return found[:_MOST]
 
@@ -216,7 +216,7 @@ def by_duckdb(types: Sequence[Type], found: Sequence[tuple[Call, str]]) -> list[
 @pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("part", range(PARTS))
-def test_it_is_total_and_means_the_same(rows: Any, part: int) -> None:
+def test_functions_are_total_and_match_duckdb(rows: Any, part: int) -> None:
     """On every row Spark computes what DuckDB does; NULL where that leaves the calendar or 64 bits."""
     names = [name for name in FUNCTIONS if name in SPELLINGS][part::PARTS]
     found, tried_names = differing(rows, names)
@@ -233,22 +233,22 @@ def of_texts(session: Any, wanted: Sequence[Call], texts: Sequence[str | None]) 
 
 
 @pytest.mark.slow
-def test_letters_become_those_of_duckdb(rows: Any) -> None:
-    """LOWER, UPPER and ILIKE have DuckDB's letters, of all that change and beside any others."""
+def test_letter_cases_match_duckdb(rows: Any) -> None:
+    """LOWER, UPPER and ILIKE have DuckDB's letters, alone and beside any others."""
     assert of_texts(rows, of_letters(), letter_texts()) == bench().of_texts(of_letters(), letter_texts())
 
 
 @pytest.mark.slow
-def test_regular_expressions_that_are_texts(rows: Any) -> None:
-    """Alternatives of literals hold of the texts of which they do in DuckDB; all other expressions are refused."""
+def test_literal_regular_expressions_match_duckdb(rows: Any) -> None:
+    """Alternatives of literals match the same texts as in DuckDB; all other expressions are refused."""
     wanted = [found for found in expressions() if in_spark(found) is not None]
     assert len(wanted) == 2 * (len(EXPRESSIONS) - 8)
     assert of_texts(rows, wanted, EXPRESSED_TEXTS) == bench().of_texts(wanted, EXPRESSED_TEXTS)
 
 
 @pytest.mark.slow
-def test_patterns_with_escapes(rows: Any) -> None:
-    """LIKE and ILIKE with ESCAPE hold of the texts of which they do in DuckDB; what Spark would fail on is refused."""
+def test_patterns_with_escapes_match_duckdb(rows: Any) -> None:
+    """LIKE and ILIKE with ESCAPE match the same texts as in DuckDB; what fails in Spark is refused."""
     wanted = [found for found in escapes() if in_spark(found) is not None]
     refused = {str(found.arguments[1]) for found in escapes() if found not in wanted}
     assert refused == {"'!é%'", "'%!A%'"}
@@ -269,7 +269,7 @@ LIKES = (
 )
 
 
-def test_like_of_many_parts_means_the_same(spark: Any) -> None:
+def test_like_with_many_parts_matches_duckdb(spark: Any) -> None:
     """Patterns with several % are expressions that find each part at its first place, over texts of few letters."""
     drawn = random.Random(3)
     texts = ["".join(drawn.choices("abc.é😀_*\\'\n", k=drawn.randint(0, 9))) for _ in range(300)]
@@ -285,7 +285,7 @@ def test_like_of_many_parts_means_the_same(spark: Any) -> None:
             assert [row[0] for row in found] == [row[0] for row in bench().of_texts([built], texts)], pattern
 
 
-def test_like_does_not_go_back(spark: Any) -> None:
+def test_like_does_not_backtrack(spark: Any) -> None:
     """A text that matches all parts but the last in many ways takes no longer than one that matches none.
 
     Of three runs the quickest counts, as others may need the machine meanwhile.

@@ -188,8 +188,8 @@ def most_records(session: Any, work: Any) -> int:
         ("SELECT plan, COUNT(*) FROM visits JOIN people ON person = id GROUP BY plan", True),
     ],
 )
-def test_rows_of_a_unit_are_added_up_before_they_are_shuffled(con: Any, sql: str, meet: bool) -> None:
-    """No task reads the rows of the unit that has nearly all, but for windows and quantiles, and joins of large tables."""
+def test_rows_of_a_unit_are_summed_before_shuffles(con: Any, sql: str, meet: bool) -> None:
+    """No task reads a dominant unit's rows, except for windows, quantiles and large joins."""
     most = most_records(con.engine.backend._runner.session, lambda: con.query(sql))
     assert most > 0
     assert (most > ROWS // 2) == meet

@@ -44,7 +44,7 @@ def some(values: tuple[str, ...], many: int) -> list[tuple[str, ...]]:
 @pytest.mark.slow
 @pytest.mark.sampled(100)
 @pytest.mark.parametrize("windows", some((*unit_rows.WINDOWS, *unit_rows.VALUED), 2))
-def test_windows_have_the_same_values(pair: Pair, windows: tuple[str, ...]) -> None:
+def test_windows_match_duckdb(pair: Pair, windows: tuple[str, ...]) -> None:
     """Whatever rows are equal in order, and whatever values are special, sums of windows' values are DuckDB's."""
     sql = unit_rows.of_windows(windows)
     assert exact(pair.other, prepared(pair.other, sql)) == exact(pair.duckdb, prepared(pair.duckdb, sql))
@@ -53,8 +53,8 @@ def test_windows_have_the_same_values(pair: Pair, windows: tuple[str, ...]) -> N
 @pytest.mark.slow
 @pytest.mark.sampled(100)
 @pytest.mark.parametrize("aggregates", some(unit_rows.AGGREGATES, 2))
-def test_aggregates_of_a_unit_have_the_same_values(pair: Pair, aggregates: tuple[str, ...]) -> None:
-    """So are sums of what is taken of each unit's rows."""
+def test_aggregates_of_a_unit_match_duckdb(pair: Pair, aggregates: tuple[str, ...]) -> None:
+    """Sums of aggregates of each unit's rows are DuckDB's."""
     sql = unit_rows.of_groups(aggregates)
     assert exact(pair.other, prepared(pair.other, sql)) == exact(pair.duckdb, prepared(pair.duckdb, sql))
 
@@ -67,7 +67,7 @@ def test_aggregates_of_a_unit_have_the_same_values(pair: Pair, aggregates: tuple
         unit_rows.of_groups(("QUANTILE_CONT(x, 0.3)",)),
     ],
 )
-def test_what_it_cannot_do_is_refused(pair: Pair, sql: str) -> None:
+def test_unsupported_frames_and_quantiles_are_refused(pair: Pair, sql: str) -> None:
     """Frames that Spark does not have, and quantiles that processors round differently; nothing is charged."""
     prepared(pair.duckdb, sql)
     with pytest.raises(dpsql.QueryRejected) as caught:

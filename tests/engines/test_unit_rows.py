@@ -46,7 +46,7 @@ def prepared(connection: Connection, sql: str) -> QueryRun:
 
 
 @pytest.mark.parametrize("window", [*unit_rows.WINDOWS, *unit_rows.VALUED, *unit_rows.FRAMES])
-def test_windows_have_the_same_values(pair: Pair, window: str) -> None:
+def test_windows_match_duckdb(pair: Pair, window: str) -> None:
     """Whatever rows are equal in order, and whatever values are special, sums of a window's values are DuckDB's."""
     sql = unit_rows.of_windows((window,))
     assert exact(pair.other, prepared(pair.other, sql)) == exact(pair.duckdb, prepared(pair.duckdb, sql))
@@ -54,13 +54,13 @@ def test_windows_have_the_same_values(pair: Pair, window: str) -> None:
 
 @pytest.mark.parametrize("aggregate", [*unit_rows.AGGREGATES, *unit_rows.UUIDS])
 @pytest.mark.parametrize("key", ["k", "yes"])
-def test_aggregates_of_a_unit_have_the_same_values(pair: Pair, aggregate: str, key: str) -> None:
-    """So are sums of what is taken of each unit's rows, by a key that may be NULL."""
+def test_aggregates_of_a_unit_match_duckdb(pair: Pair, aggregate: str, key: str) -> None:
+    """Sums of aggregates of each unit's rows are DuckDB's, by a key that may be NULL."""
     sql = unit_rows.of_groups((aggregate,), key)
     assert exact(pair.other, prepared(pair.other, sql)) == exact(pair.duckdb, prepared(pair.duckdb, sql))
 
 
-def test_windows_that_ignore_nulls_and_exclude_rows_are_refused(pair: Pair) -> None:
+def test_frames_that_ignore_nulls_and_exclude_rows_are_refused(pair: Pair) -> None:
     """The values of such a frame do not follow one another; nothing is charged."""
     prepared(pair.duckdb, unit_rows.of_windows((unit_rows.EXCLUDED,)))
     with pytest.raises(dpsql.QueryRejected) as caught:
@@ -75,15 +75,15 @@ def test_windows_that_ignore_nulls_and_exclude_rows_are_refused(pair: Pair) -> N
         "QUANTILE_DISC(x, 0.1234567)",
     ],
 )
-def test_quantiles_whose_last_digit_differs_are_refused(pair: Pair, value: str) -> None:
-    """What lies between two values is rounded as the processor does it; long ranks do not fit whole numbers."""
+def test_quantiles_with_inexact_last_digits_are_refused(pair: Pair, value: str) -> None:
+    """Interpolation is rounded by the processor; long ranks do not fit whole numbers."""
     prepared(pair.duckdb, unit_rows.of_groups((value,)))
     with pytest.raises(dpsql.QueryRejected) as caught:
         prepared(pair.other, unit_rows.of_groups((value,)))
     assert caught.value.code == "engine"
 
 
-def test_places_of_quantiles_are_duckdb_s() -> None:
+def test_places_of_quantiles_match_duckdb() -> None:
     """For every number of values up to 200, the place of a quantile is the one that DuckDB takes."""
     ranks = [
         Fraction(rank) for rank in ("0", "1", "0.5", "0.1", "0.07", "0.3", "0.333333", "0.29", "0.999999")

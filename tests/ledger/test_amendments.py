@@ -162,8 +162,8 @@ def test_a_ledger_is_amended_often_and_opened_by_its_last_entries(
         ledger.verify()
 
 
-def test_the_anchor_knows_of_it(tmp_path: Path) -> None:
-    """A copy of before, which has the former budget, is refused beside the anchor."""
+def test_anchor_covers_amendments(tmp_path: Path) -> None:
+    """The anchor refuses an earlier copy, which has the former budget."""
     path, anchor = tmp_path / "a.ledger", tmp_path / "anchor"
     with closing(open_ledger(path, BOTH, anchor=anchor)) as ledger:
         charge(ledger, "1/2")
@@ -204,7 +204,7 @@ def test_a_period_begins_with_the_amended_budget(tmp_path: Path) -> None:
 
 @settings(max_examples=examples(6), deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 12)), min_size=1, max_size=8))
-def test_any_sequence_spends_at_most_what_holds(
+def test_any_sequence_spends_at_most_its_budgets(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[bool, int]]
 ) -> None:
     """Whatever is charged and amended in turn, the sum of all losses is within the budget of each moment."""

@@ -79,7 +79,7 @@ def test_the_anchor_follows_each_charge(ledger: Ledger, path: Path, anchor: Path
 
 
 @given(HEADS)
-def test_a_head_is_what_its_text_says(head: LedgerHead) -> None:
+def test_head_and_text_are_inverse(head: LedgerHead) -> None:
     """Text and head are inverse."""
     assert LedgerHead.parse(str(head)) == head
 
@@ -94,7 +94,7 @@ def test_other_texts_are_no_head(text: str) -> None:
     assert caught.value.code == "anchor_text"
 
 
-def test_every_head_that_the_ledger_had_is_part_of_it(path: Path) -> None:
+def test_every_former_head_is_accepted(path: Path) -> None:
     """A head kept at any time is accepted for ever; one of another ledger, or with more entries, is not."""
     with closing(open_ledger(path, BUDGETS)) as ledger:
         heads = [ledger.read_head(), *(charge(ledger) for _ in range(4))]

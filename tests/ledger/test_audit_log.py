@@ -191,7 +191,7 @@ def test_two_processes_append_to_one_chain(tmp_path: Path) -> None:
         log.close()
 
 
-def test_threads_share_what_is_made_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_share_synchronisations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each event is there once, under the number that its thread was told; those that wait share a synchronisation."""
     log = AuditLog.open(tmp_path / "server.audit", KEY)
     synchronised = list[int]()
@@ -223,9 +223,7 @@ def test_threads_share_what_is_made_durable(tmp_path: Path, monkeypatch: pytest.
     assert told == {each.name: each.number for each in iterate_events(log.path, KEY)}
 
 
-def test_a_full_disk_undoes_what_was_written_and_is_got_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_undoes_the_charge_and_is_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "server.audit"
     log, write, full = AuditLog.open(path, KEY), os.write, [True]
     log.append("login", {})

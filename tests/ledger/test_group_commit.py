@@ -80,7 +80,7 @@ def at_commits(heard: Callable[[], None]) -> Iterator[None]:
         event.remove(Engine, "commit", listener)
 
 
-def test_one_commit_for_all_who_wait_and_nobody_goes_on_before_it(ledger: SqlLedger) -> None:
+def test_waiting_charges_share_one_commit(ledger: SqlLedger) -> None:
     """A caller who heard an outcome before the commit could answer, and a crash would undo the charge."""
     gone_on: list[int] = []
     seen: list[int] = []
@@ -101,8 +101,8 @@ def test_one_commit_for_all_who_wait_and_nobody_goes_on_before_it(ledger: SqlLed
     assert ledger.verify().entries == CROWD
 
 
-def test_a_charge_of_a_group_is_checked_against_those_before_it(ledger: SqlLedger) -> None:
-    """Of eight who each ask for a quarter, four get it."""
+def test_charge_in_a_group_is_checked_against_earlier_ones(ledger: SqlLedger) -> None:
+    """Of eight charges of a quarter each, four pass."""
     found = together(ledger, lambda: charge(ledger, Fraction(1, 4)))
     assert sum(isinstance(each, BudgetExhausted) for each in found) == CROWD - 4
     assert ledger.get_state("visits").spent == ledger.get_state("visits").limit

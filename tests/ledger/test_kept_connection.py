@@ -137,7 +137,7 @@ def test_no_handle_crosses_a_fork(tmp_path: Path) -> None:
         ledger.close()
 
 
-def test_a_fork_amid_a_charge_undoes_it(tmp_path: Path) -> None:
+def test_fork_during_a_charge_undoes_it(tmp_path: Path) -> None:
     """A thread that forks inside its own charge closes what it charges through: no entry, and no harm."""
     path, children = tmp_path / "a.ledger", []
 

@@ -47,7 +47,7 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
     opened.close()
 
 
-def test_a_charge_is_kept_with_all_that_was_said(ledger: Ledger) -> None:
+def test_charge_is_stored_with_all_fields(ledger: Ledger) -> None:
     """The entry returned and the entry read back are the same, field by field."""
     event = Composed((Pure(TENTH), Selection(Fraction(1, 10**9))))
     (entry,) = ledger.charge(
@@ -110,9 +110,7 @@ def test_the_remaining_epsilon_can_be_spent_exactly_once(ledger: Ledger) -> None
 
 
 @pytest.mark.parametrize(("table", "converted"), [("patients", False), ("visits", True)])
-def test_the_first_refusal_says_why_the_whole_epsilon_is_not_left(
-    ledger: Ledger, table: str, converted: bool
-) -> None:
+def test_first_refusal_explains_the_remaining_epsilon(ledger: Ledger, table: str, converted: bool) -> None:
     """Where costs are converted to epsilon, one query of an unspent budget may ask for less than the budget's epsilon."""
     left = ledger.get_state(table).remaining_epsilon
     assert (left < BUDGETS[table].epsilon) == converted

@@ -80,7 +80,7 @@ def test_the_next_process_has_everything(tmp_path: Path) -> None:
         charge(ledger)
 
 
-def test_a_changed_budget_is_refused_and_said(tmp_path: Path) -> None:
+def test_changed_budget_is_refused_with_both_budgets(tmp_path: Path) -> None:
     """A policy cannot give a spent table a new budget; the error names both."""
     path = tmp_path / "a.ledger"
     open_ledger(path, BUDGETS)
@@ -138,7 +138,7 @@ def test_only_the_owner_may_read(tmp_path: Path) -> None:
     assert modes == {"a.ledger": 0o600, "a.ledger-wal": 0o600, "a.ledger-shm": 0o600}
 
 
-def test_paths_are_taken_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_resolved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Odd names, relative paths and a later chdir lead to the same ledger."""
     monkeypatch.chdir(tmp_path)
     name = "a?mode=memory#% é.ledger"
@@ -327,7 +327,7 @@ def test_a_charge_is_one_synchronous_write_transaction(tmp_path: Path) -> None:
     assert settings == [2, "wal"]
 
 
-def test_an_analyst_s_history_costs_the_same_whatever_others_have_asked(tmp_path: Path) -> None:
+def test_history_of_an_analyst_costs_the_same_with_other_queries(tmp_path: Path) -> None:
     """It is read while charges wait: the steps of SQLite are counted."""
     path, budgets = tmp_path / "a.ledger", {"visits": Budget("pure", Fraction(1_000), Fraction(0))}
     ledger, steps = open_ledger(path, budgets), list[int]()

@@ -109,7 +109,7 @@ def test_few_rows_of_partitions_are_stored(kept: str) -> None:
         assert ledger.list_states() == before
 
 
-def test_cells_that_a_charge_leaves_as_they_are_stay_stored(kept: str) -> None:
+def test_stored_cells_stay_where_a_charge_does_not_reach(kept: str) -> None:
     """Whether a charge reaches few of the stored cells or most, what is read back is what was charged."""
     parts = [
         *(days(30 * month, 30 * month + month + 1) for month in range(6)), days(0, 3), days(0, 140), days(31, 31), WHOLE,
@@ -204,9 +204,7 @@ def test_edited_parts_are_refused(tmp_path: Path, forgery: str, monkeypatch: pyt
         open_ledger(path, BUDGETS)
 
 
-def test_long_ledgers_take_their_parts_as_they_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_ledgers_read_their_stored_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the history is not read, what is left of each part is the same."""
     path = tmp_path / "a.ledger"
     with closing(open_ledger(path, BUDGETS)) as ledger:
@@ -312,7 +310,7 @@ def test_a_reset_ends_the_period_of_a_clock_that_was_ahead(tmp_path: Path) -> No
         assert ledger.list_states() == before
 
 
-def test_a_budget_that_renews_begins_anew_and_never_goes_back(tmp_path: Path) -> None:
+def test_renewing_budget_starts_over_and_never_goes_back(tmp_path: Path) -> None:
     """A new period has spent nothing; a clock that falls back spends of the latest period there was."""
     clock = SimpleNamespace(now=NOON)
     renewed: dict[str | AccountKey, Budget] = {
@@ -340,7 +338,7 @@ def test_a_budget_that_renews_begins_anew_and_never_goes_back(tmp_path: Path) ->
         open_ledger(path, {"visits": Budget("pure", Fraction(1), Fraction(0))})
 
 
-def test_an_owner_may_begin_a_budget_anew_and_that_is_kept(tmp_path: Path) -> None:
+def test_owner_may_reset_a_budget(tmp_path: Path) -> None:
     """A reset is an entry of the chain with who did it and why; from then on nothing is spent."""
     path = tmp_path / "a.ledger"
     budgets = BUDGETS | {AccountKey("visits", "ana"): Budget("pure", Fraction(1, 2), Fraction(0))}

@@ -66,7 +66,7 @@ def ledger(postgres_url: str) -> Iterator[Ledger]:
         yield opened
 
 
-def test_the_next_to_open_it_has_everything(ledger: Ledger, postgres_url: str) -> None:
+def test_next_object_reads_everything(ledger: Ledger, postgres_url: str) -> None:
     """Entries, totals and the head are there for another object, and for one without a policy."""
     assert [charge(ledger) for _ in range(3)] == [1, 2, 3]
     with closing(open_ledger(postgres_url, BUDGETS)) as other:
@@ -215,10 +215,10 @@ def test_a_commit_whose_answer_is_lost_is_looked_up(
     assert charge(ledger) == 1 + int(landed)
 
 
-def test_a_commit_that_cannot_be_looked_up_is_said_to_be_unknown(
+def test_unknown_commit_is_reported_as_unknown(
     ledger: Ledger, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the server gone, nobody can say whether the charge stands; the caller is told just that."""
+    """The caller learns that nobody can tell whether the charge stands while the server is gone."""
     charge(ledger)
 
     def broken(connection: psycopg.Connection) -> None:
@@ -249,7 +249,7 @@ def test_edits_are_found(ledger: Ledger, postgres_url: str) -> None:
     assert isinstance(refused(lambda: charge(ledger)), IntegrityError)
 
 
-def test_a_trigger_that_undoes_a_charge_fails_it(ledger: Ledger, postgres_url: str) -> None:
+def test_trigger_that_undoes_a_charge_fails_the_charge(ledger: Ledger, postgres_url: str) -> None:
     """What was written is read back before it is committed."""
     execute(
         postgres_url,
@@ -298,7 +298,7 @@ def test_impossible_servers_are_named(postgres_url: str, server: Server) -> None
     assert refused(lambda: LedgerReader.open(postgres_url)).code == "not_a_ledger"
 
 
-def test_a_text_that_it_cannot_keep_is_refused(ledger: Ledger) -> None:
+def test_text_with_nul_is_refused(ledger: Ledger) -> None:
     """PostgreSQL has no NUL in its texts: the charge is refused before anything is written."""
     error = refused(
         lambda: ledger.charge({"visits": Pure(Fraction(1, 8))}, analyst="ana", query="SELECT '\0'")

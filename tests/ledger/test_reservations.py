@@ -195,7 +195,7 @@ def test_a_slice_ends_with_its_period_and_with_a_reset(tmp_path: Path) -> None:
         assert spent(ledger) == 1
 
 
-def test_a_dry_run_says_what_is_left_of_the_slice(tmp_path: Path) -> None:
+def test_dry_run_reports_the_remaining_slice(tmp_path: Path) -> None:
     """And reserves, charges and ends nothing."""
     with closing(open_ledger(tmp_path / "a.ledger", BUDGETS)) as ledger:
         number = reserve(ledger, Fraction(1, 2))
@@ -256,9 +256,7 @@ def test_any_order_of_steps_counts_no_less_than_was_released(
     ledger.close()
 
 
-def test_long_ledgers_take_their_slices_as_they_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_ledgers_read_their_stored_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last entry vouches for them: found again when they are as they were, refused when they are not."""
     path = tmp_path / "a.ledger"
     with closing(open_ledger(path, BUDGETS)) as ledger:

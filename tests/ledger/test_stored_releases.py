@@ -106,7 +106,7 @@ def test_a_release_is_claimed_once(ledger: Ledger) -> None:
     assert ledger.verify().entries == 2
 
 
-def test_deleted_claims_are_missed_where_they_are_used(tmp_path: Path) -> None:
+def test_deleted_claims_are_found_on_use(tmp_path: Path) -> None:
     """By whoever asks what is stored, and whoever wants to refine anything: nothing is charged."""
     with closing(open_ledger(tmp_path / "a", BUDGETS)) as ledger:
         ledger.store_releases([A, B], charge(ledger))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .fault import Fault
 
 _AGREE = "tests/planning/test_verify.py::test_both_derivations_agree"
-_MOVED = "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
+_MOVED = "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_beyond_its_sensitivity"
 
 FAULTS = (
     Fault(
@@ -38,7 +38,7 @@ FAULTS = (
         "return 1 if has_public_subquery(join.right) else self.facts.look_up_multiplicity(join)",
         "return 1",
         "a public table that repeats rows does not raise the bound",
-        "tests/analysis/test_stability.py::test_bounds",
+        "tests/analysis/test_stability.py::test_bounds_follow_joins_keys_and_limits",
     ),
     Fault(
         "repeated-row-units-unbounded",
@@ -61,7 +61,7 @@ FAULTS = (
         rows = min(bound_rows(release.input, facts), found + 1)
         """,
         "the noise says how many rows there are",
-        "tests/attacks/test_a14_budget_as_output.py::test_the_statement_and_the_explanation_are_equal",
+        "tests/attacks/test_a14_budget_as_output.py::test_statement_and_explanation_are_equal",
     ),
     Fault(
         "rows-without-a-partner-forgotten",
@@ -77,7 +77,7 @@ FAULTS = (
         "all(held)",
         "not all(held)",
         "the key of rows that a LEFT JOIN finds no partner of is taken not to be",
-        "tests/analysis/test_public_tables.py::test_no_key_is_left_out",
+        "tests/analysis/test_public_tables.py::test_no_key_is_missing",
     ),
     Fault(
         "derived-tables-always-have-a-partner",
@@ -85,7 +85,7 @@ FAULTS = (
         "aliases & list_optional_aliases(relation)",
         "aliases & list_optional_aliases(relation) and not any(map(is_private, read))",
         "the key NULL of rows without a partner in a derived table is taken not to be",
-        "tests/analysis/test_public_tables.py::test_no_key_is_left_out",
+        "tests/analysis/test_public_tables.py::test_no_key_is_missing",
     ),
     Fault(
         "tables-joined-as-they-are-written",
@@ -93,7 +93,7 @@ FAULTS = (
         "self._bound_repeats(item, pairs)",
         "0",
         "a public table is joined before all of its keys are there, and repeats rows",
-        "tests/analysis/test_public_tables.py::test_tables_are_joined_where_they_repeat_rows_least",
+        "tests/analysis/test_public_tables.py::test_tables_are_joined_where_they_repeat_fewest_rows",
     ),
     Fault(
         "one-side-of-or-lists-for-both",
@@ -117,7 +117,7 @@ FAULTS = (
         "min(filter(None, (*groups, release.max_groups, natural)))",
         "max(filter(None, (*groups, release.max_groups, natural)))",
         "the larger of the policy's and the query's bound holds",
-        "tests/analysis/test_stability.py::test_a_query_may_only_lower_the_bound",
+        "tests/analysis/test_stability.py::test_query_may_only_lower_the_bound",
     ),
     Fault(
         "group-limit-not-asked-for",
@@ -125,7 +125,7 @@ FAULTS = (
         "stated < proven",
         "stated > proven",
         "a bound is counted on that nobody enforces",
-        "tests/analysis/test_stability.py::test_bounds",
+        "tests/analysis/test_stability.py::test_bounds_follow_joins_keys_and_limits",
     ),
     Fault(
         "declared-keys-trusted",
@@ -133,7 +133,7 @@ FAULTS = (
         "stated < proven",
         "stated < natural",
         "a unit with several rows where one is declared is in several groups, with noise for one",
-        "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
+        "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_beyond_its_sensitivity"
         "[SELECT t.k, COUNT(DISTINCT u), COUNT(*) FROM t LEFT JOIN p ON t.k = p.k GROUP BY t.k [rows=1]]",
     ),
     Fault(
@@ -142,7 +142,7 @@ FAULTS = (
         "cls(exponent, math.floor(low / step), math.ceil(high / step))",
         "cls(exponent, math.ceil(low / step), math.floor(high / step))",
         "a value at its bound is a step larger than the largest",
-        "tests/analysis/test_lattice.py::test_a_value_at_a_bound_that_is_no_multiple_of_the_step_stays_within",
+        "tests/analysis/test_lattice.py::test_value_at_an_inexact_bound_stays_within",
     ),
     Fault(
         "lattice-finer-than-it-says",
@@ -150,7 +150,7 @@ FAULTS = (
         "return Fraction(2) ** self.exponent / Fraction(10**self.digits)",
         "return Fraction(2) ** (self.exponent - 1) / Fraction(10**self.digits)",
         "values are twice as many steps as was derived",
-        "tests/analysis/test_lattice.py::test_a_lattice_encloses_its_interval_by_less_than_a_step",
+        "tests/analysis/test_lattice.py::test_lattice_encloses_its_interval_within_a_step",
     ),
     Fault(
         "decimals-on-a-binary-lattice",
@@ -166,7 +166,7 @@ FAULTS = (
         "replace(whole, digits=digits)",
         "replace(whole, digits=digits, high=whole.high - 1)",
         "a decimal at its bound is a step larger than the largest",
-        "tests/analysis/test_lattice.py::test_a_value_at_a_bound_that_is_no_multiple_of_the_step_stays_within",
+        "tests/analysis/test_lattice.py::test_value_at_an_inexact_bound_stays_within",
     ),
     Fault(
         "replacement-not-doubled",
@@ -239,7 +239,7 @@ FAULTS = (
         "self.scale * self.min_frequency",
         "self.scale",
         "delta covers one unit, not the last of the fewest",
-        "tests/attacks/test_a11_secret_keys.py::test_a_small_department_is_never_shown",
+        "tests/attacks/test_a11_secret_keys.py::test_small_department_is_never_shown",
     ),
     Fault(
         "delta-for-each-group",
@@ -287,7 +287,7 @@ FAULTS = (
         "return self.is_grouped and (self.domains is None or self.bound.min_frequency > 1)",
         "return self.is_grouped and self.domains is None",
         "a declared key is shown however few units have it",
-        "tests/attacks/test_a21_small_groups.py::test_below_the_minimum_frequency_nothing_is_shown",
+        "tests/attacks/test_a21_small_groups.py::test_group_below_min_frequency_is_never_shown",
     ),
     Fault(
         "null-is-no-key",
@@ -393,7 +393,7 @@ FAULTS = (
         "math.factorial(j) * 2**j",
         "math.factorial(j) * 4**j",
         "intervals of totals and means of a cube are too narrow",
-        "tests/statistical/test_answers.py::test_intervals_cover",
+        "tests/statistical/test_answers.py::test_intervals_cover_the_exact_value",
     ),
     Fault(
         "verification-needs-both-norms",
@@ -409,7 +409,7 @@ FAULTS = (
         "max(-low, high)",
         "1",
         "a value that one unit alone has moves a total of distinct values by more than is derived",
-        "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived[SELECT SUM(DISTINCT i) FROM t []]",
+        "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_beyond_its_sensitivity[SELECT SUM(DISTINCT i) FROM t []]",
     ),
     Fault(
         "verification-forgets-rows-without-a-value",

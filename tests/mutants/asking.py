@@ -11,7 +11,7 @@ FAULTS = (
         "not column.facts.is_unit",
         "column is None",
         "a query names a unit of its own, and believes to be answered for it",
-        "tests/sql/test_fixtures.py::test_refusal[options: A column that is not the unit's]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[options: A column that is not the unit's]",
     ),
     Fault(
         "clause-goes-unheard",
@@ -83,7 +83,7 @@ FAULTS = (
         "_MISSED = Fraction(2, 3)",
         "_MISSED = Fraction(1)",
         "a search that ends on lucky noise is wrong more often than it promises",
-        "tests/properties/test_relative.py::test_it_is_right_where_it_would_miss_most[-0.9-0.1]",
+        "tests/properties/test_relative.py::test_relative_target_holds_in_the_worst_case[-0.9-0.1]",
     ),
     Fault(
         "one-value-near-enough",
@@ -200,7 +200,7 @@ FAULTS = (
         "TopK(1, descending=True)",
         "TopK(1, descending=False)",
         "MODE is the value that the fewest rows have",
-        "tests/sql/test_fixtures.py::test_answers_as_duckdb_does[grouping: The most frequent value]",
+        "tests/sql/test_fixtures.py::test_answers_match_duckdb[grouping: The most frequent value]",
     ),
     Fault(
         "mode-of-nothing-there",
@@ -208,7 +208,7 @@ FAULTS = (
         "build_filter(over.input, [there])",
         "over.input",
         "MODE is NULL where most rows have no value",
-        "tests/properties/test_best.py::test_a_mode_is_no_null",
+        "tests/properties/test_best.py::test_mode_is_not_null",
     ),
     Fault(
         "mode-of-any-values",
@@ -216,7 +216,7 @@ FAULTS = (
         "context.requirements.append(PublicGroupsRequirement(release, refuse))",
         "pass",
         "values that are not public are ordered by counts that nobody asked for",
-        "tests/sql/test_fixtures.py::test_refusal[refused_meaning: The most frequent of values that are not public]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[refused_meaning: The most frequent of values that are not public]",
     ),
     Fault(
         "bins-of-nothing-there",
@@ -224,7 +224,7 @@ FAULTS = (
         "build_filter(over.input, [_build_presence(over, argument, value)])",
         "over.input",
         "rows without a value are counted in the last bin",
-        "tests/properties/test_histograms.py::test_it_is_the_release_of_its_rewrite",
+        "tests/properties/test_histograms.py::test_histogram_equals_its_rewrite",
     ),
     Fault(
         "bins-without-what-is-above",
@@ -232,7 +232,7 @@ FAULTS = (
         "not exact or most is None or most > places[-1]",
         "not exact or most is None",
         "rows above the last end are counted below it",
-        "tests/properties/test_histograms.py::test_bins_are_counted_as_brute_force_does",
+        "tests/properties/test_histograms.py::test_bins_match_brute_force",
     ),
     Fault(
         "bins-that-are-hidden",
@@ -240,7 +240,7 @@ FAULTS = (
         "None if analysis.selects_keys else analysis.domains",
         "analysis.domains",
         "bins that few people are in are missing from the map, or it fails without any",
-        "tests/properties/test_histograms.py::test_bins_are_not_hidden",
+        "tests/properties/test_histograms.py::test_histogram_is_refused_for_hidden_groups",
     ),
     Fault(
         "bins-up-to-their-ends-alone",
@@ -248,7 +248,7 @@ FAULTS = (
         'scalars.build_call(node, "le", value, end)',
         'scalars.build_call(node, "lt", value, end)',
         "a value at the end of a bin is counted in the next",
-        "tests/properties/test_histograms.py::test_bins_are_as_in_duckdb",
+        "tests/properties/test_histograms.py::test_bins_match_duckdb",
     ),
     Fault(
         "bins-of-another-group",
@@ -278,7 +278,7 @@ FAULTS = (
         "0 if analysis.is_free else max(1, len(release.aggregations))",
         "max(1, len(release.aggregations))",
         "public keys take a share of the loss, and spend nothing of it",
-        "tests/properties/test_histograms.py::test_of_each_group_it_is_the_release_of_its_rewrite",
+        "tests/properties/test_histograms.py::test_histogram_of_each_group_equals_its_rewrite",
     ),
     Fault(
         "rows-of-nobody-counted",
@@ -286,7 +286,7 @@ FAULTS = (
         "name is not None and not _is_null_when_absent(expr, name)",
         "False",
         "aggregates of public rows without private ones are those of an INNER JOIN, unsaid",
-        "tests/properties/test_public_left_joins.py::test_what_takes_something_of_nobody_s_rows_is_refused",
+        "tests/properties/test_public_left_joins.py::test_value_of_missing_rows_is_refused",
     ),
     Fault(
         "rows-of-nobody-otherwise",
@@ -298,7 +298,7 @@ FAULTS = (
         """,
         "all(_is_untrue_when_absent(condition, name) or _is_null_when_absent(value, name) for condition, value in branches)",
         "what ELSE says of public rows without private ones is not counted",
-        "tests/properties/test_public_left_joins.py::test_what_takes_something_of_nobody_s_rows_is_refused",
+        "tests/properties/test_public_left_joins.py::test_value_of_missing_rows_is_refused",
     ),
     Fault(
         "rows-of-nobody-by-alternatives",
@@ -306,7 +306,7 @@ FAULTS = (
         "return all(_is_untrue_when_absent(part, name) for part in expr.arguments)",
         "return any(_is_untrue_when_absent(part, name) for part in expr.arguments)",
         "public rows without private ones that an alternative chooses are not counted",
-        "tests/properties/test_public_left_joins.py::test_what_takes_something_of_nobody_s_rows_is_refused",
+        "tests/properties/test_public_left_joins.py::test_value_of_missing_rows_is_refused",
     ),
     Fault(
         "groups-of-nobody-missing",
@@ -314,7 +314,7 @@ FAULTS = (
         "scope.context.requirements.append(PublicGroupsRequirement(release, refuse))",
         "pass",
         "groups that nobody has are left out, and nothing says so",
-        "tests/properties/test_public_left_joins.py::test_groups_that_would_be_hidden_are_refused",
+        "tests/properties/test_public_left_joins.py::test_hidden_groups_are_refused_in_a_left_join",
     ),
     Fault(
         "best-of-no-key",
@@ -332,7 +332,7 @@ FAULTS = (
         )
         """,
         "ARG_MIN is NULL where few rows have no key, or is not chosen at all",
-        "tests/properties/test_arg_max.py::test_the_best_of_released_groups[ARG_MIN-alone]",
+        "tests/properties/test_arg_max.py::test_arg_max_of_released_groups_is_the_best_group[ARG_MIN-alone]",
     ),
     Fault(
         "best-of-groups-left-out",
@@ -340,7 +340,7 @@ FAULTS = (
         "len(found) != 1 or not is_unfiltered(asked)",
         "len(found) != 1",
         "a group that a condition leaves out is chosen",
-        "tests/sql/test_fixtures.py::test_answers_as_duckdb_does[subqueries: The best of some released groups]",
+        "tests/sql/test_fixtures.py::test_answers_match_duckdb[subqueries: The best of some released groups]",
     ),
     Fault(
         "best-beside-its-numbers",
@@ -348,7 +348,7 @@ FAULTS = (
         "other or any((outer.having, outer.qualify, outer.order, outer.limit is not None, outer.offset))",
         "any((outer.having, outer.qualify, outer.order, outer.limit is not None, outer.offset))",
         "a group is chosen at a price of its own beside the numbers that say which it is",
-        "tests/sql/test_fixtures.py::test_meaning[subqueries: The best of released groups, beside a subquery over them]",
+        "tests/sql/test_fixtures.py::test_accepted_query_has_its_meaning[subqueries: The best of released groups, beside a subquery over them]",
     ),
     Fault(
         "first-of-equals",
@@ -356,7 +356,7 @@ FAULTS = (
         'f"{name.upper()}({{0}}, ROW({{1}}, {{0}})) FILTER (WHERE {{1}} IS NOT NULL)"',
         'f"{name.upper()}({{0}}, {{1}})"',
         "of a unit's rows that are equally good the one that comes first is shown, in whatever order they are",
-        "tests/properties/test_arg_max.py::test_a_unit_s_value_is_of_its_rows_alone[ARG_MAX]",
+        "tests/properties/test_arg_max.py::test_unit_s_value_depends_on_its_rows_only[ARG_MAX]",
     ),
     Fault(
         "ends-swapped",
@@ -372,7 +372,7 @@ FAULTS = (
         'node.args.get("typed")',
         'node.args.get("untyped")',
         "PostgreSQL's 7 / 2 is 3.5",
-        "tests/sql/test_dialects.py::test_refusal[postgres: Whole numbers drop the remainder there]",
+        "tests/sql/test_dialects.py::test_refused_query_names_its_position[postgres: Whole numbers drop the remainder there]",
     ),
     Fault(
         "arguments-of-other-dialects-pass",
@@ -380,7 +380,7 @@ FAULTS = (
         "self.source.take_arguments(node, *known)",
         "_ = known",
         "what a word after a function or clause says is left out without a word",
-        "tests/sql/test_dialects.py::test_refusal[postgres: What TRIM takes away]",
+        "tests/sql/test_dialects.py::test_refused_query_names_its_position[postgres: What TRIM takes away]",
     ),
     Fault(
         "days-between-in-their-order",
@@ -396,7 +396,7 @@ FAULTS = (
         "waiting > MAX_JOINS",
         "waiting > 100 * MAX_JOINS",
         "a short text keeps the parser busy for years",
-        "tests/sql/test_fixtures.py::test_refusal[refused_length: Joins whose conditions are not said]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[refused_length: Joins whose conditions are not said]",
     ),
     Fault(
         "simulated-ends-less-certain",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from .fault import Fault
 
 _LAW = "tests/properties/test_join_chains.py"
-_MEANT = f"{_LAW}::test_an_answer_is_duckdbs"
-_REFUSED = f"{_LAW}::test_what_would_mean_something_else_is_refused"
-_BOUNDED = f"{_LAW}::test_rows_are_bounded_by_what_a_unit_can_have"
+_MEANT = f"{_LAW}::test_answer_matches_duckdb"
+_REFUSED = f"{_LAW}::test_ambiguous_joins_are_refused"
+_BOUNDED = f"{_LAW}::test_rows_are_bounded_by_full_tables"
 
 FAULTS = (
     Fault(
@@ -24,7 +24,7 @@ FAULTS = (
         "outer or applied != required",
         "outer",
         "nothing says that each condition of FROM is in the relation",
-        f"{_LAW}::test_a_condition_that_is_not_applied_is_refused",
+        f"{_LAW}::test_ignored_condition_is_refused",
     ),
     Fault(
         "full-join-then-right-join-never-null",
@@ -32,7 +32,7 @@ FAULTS = (
         "scope.nullable |= {name for name, known in scope.tables.items() if known.relation is before_it}",
         "scope.nullable |= set()",
         "columns of the side that a RIGHT JOIN may leave empty are taken to be there",
-        f"{_LAW}::test_columns_of_the_optional_side_may_be_null",
+        f"{_LAW}::test_columns_of_the_optional_side_are_nullable",
     ),
     Fault(
         "star-joins-counted-once",
@@ -176,7 +176,7 @@ FAULTS = (
         "found is None and not _may_be_null(expr)",
         "found is None and expr is None",
         "a conversion that fails in DuckDB is NULL in a list of constants",
-        "tests/sql/test_fixtures.py::test_refusal[refused_meaning: Constants that have no value]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[refused_meaning: Constants that have no value]",
     ),
     Fault(
         "having-means-the-alias-first",
@@ -184,7 +184,7 @@ FAULTS = (
         "return self._find_key(node) or self.aliases[name]",
         "return self.aliases[name]",
         "HAVING k is of the output that is called as the group key is",
-        "tests/sql/test_fixtures.py::test_meaning[grouping: HAVING by a key that an alias hides]",
+        "tests/sql/test_fixtures.py::test_accepted_query_has_its_meaning[grouping: HAVING by a key that an alias hides]",
     ),
     Fault(
         "null-of-a-link-is-of-its-own-unit",
@@ -208,7 +208,7 @@ FAULTS = (
         "max(1, floor(around.high) - least + 1)",
         "max(0, floor(around.high) - least + 1)",
         "a statement whose condition no row fulfils ends in an error of planning",
-        "tests/analysis/test_rows_that_conditions_leave.py::test_a_condition_that_no_row_fulfils_is_answered",
+        "tests/analysis/test_rows_that_conditions_leave.py::test_unsatisfiable_condition_is_answered",
     ),
     Fault(
         "keys-of-unmatched-rows",
@@ -216,7 +216,7 @@ FAULTS = (
         "is_private(relation.right) and (theirs or relation.kind is JoinKind.INNER)",
         "is_private(relation.right)",
         "a row without a partner is not counted where it is joined on",
-        "tests/differential/test_differential.py::test_what_was_found",
+        "tests/differential/test_differential.py::test_former_finds_match_duckdb",
     ),
     Fault(
         "unmatched-rows-are-not-counted",
@@ -232,6 +232,6 @@ FAULTS = (
         "return self._bound_join_rows(relation, known)",
         "return self.bound_rows_where(known, relation.left)",
         "a row that is the first of its unit is taken for the only one of a join",
-        "tests/properties/test_join_chains.py::test_a_chain_counts_what_duckdb_counts",
+        "tests/properties/test_join_chains.py::test_chain_counts_match_duckdb",
     ),
 )

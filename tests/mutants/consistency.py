@@ -31,7 +31,7 @@ FAULTS = (
         "prod(self.sizes[key] - 1 for key in shared - equal) * self.count_groups(other.keys - shared)",
         "prod(self.sizes[key] - 1 for key in shared - equal)",
         "the noise of one part is told for that of all, and intervals are too narrow",
-        f"{_TEST}::test_the_law_says_what_each_noise_counts",
+        f"{_TEST}::test_law_states_the_weight_of_each_noise",
     ),
     Fault(
         "units-add-up",
@@ -55,7 +55,7 @@ FAULTS = (
         "measured.clamp is None and _is_additive(plan.analysis, measured.vector)",
         "_is_additive(plan.analysis, measured.vector)",
         "sums with different clamps are taken for totals and parts",
-        f"{_TEST}::test_clamps_that_were_learnt_are_left",
+        f"{_TEST}::test_selected_clamps_are_unchanged",
     ),
     Fault(
         "other-rows-agree",
@@ -87,7 +87,7 @@ FAULTS = (
         "agreement.can_round and _can_round_accurately(after, agreement, statistic)",
         "agreement.can_round",
         "where noise is small, rounding for the sake of totals moves more numbers than least squares mends",
-        "tests/statistical/test_agreement.py::test_whole_numbers_are_no_worse_than_released_ones[zcdp]",
+        "tests/statistical/test_agreement.py::test_rounded_numbers_are_no_worse_than_released_ones[zcdp]",
     ),
     Fault(
         "interval-about-the-estimate",

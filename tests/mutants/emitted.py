@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_MOVES = "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
+_MOVES = "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_beyond_its_sensitivity"
 
 _STORED = "tests/sql/test_stored_conditions.py"
 _POINTS = "tests/sql/test_scan_points.py"
@@ -32,7 +32,7 @@ FAULTS = (
         'share = f"LEAST(GREATEST({_emit_unit_score(analysis, moment)}, {top_k.low}), {top_k.high})"',
         "share = _emit_unit_score(analysis, moment)",
         "a unit with many rows decides which group is best",
-        "tests/properties/test_best.py::test_a_unit_moves_scores_apart_as_derived",
+        "tests/properties/test_best.py::test_unit_changes_score_differences_as_derived",
     ),
     Fault(
         "values-need-a-row-that-counts",
@@ -40,7 +40,7 @@ FAULTS = (
         "get_dialect().queries.emit_full_join(query, name, on)",
         'get_dialect().queries.emit_full_join(query, name, on).replace("FULL", "LEFT")',
         "a unit's row brings the values of others to a group",
-        "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
+        "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_beyond_its_sensitivity"
         "[SELECT COUNT(DISTINCT s) FROM t GROUP BY k []]",
     ),
     Fault(
@@ -57,7 +57,7 @@ FAULTS = (
         f"AND (upto - n) * {_emit_wide_integer(quantile.steps_per_row)} <= {offset}"
         """,
         "values just above a rank are taken to be as far as all others",
-        "tests/properties/test_ranked.py::test_windows_have_all_that_is_near",
+        "tests/properties/test_ranked.py::test_windows_hold_all_near_points",
     ),
     Fault(
         "all-rows-in-order",
@@ -65,7 +65,7 @@ FAULTS = (
         'get_dialect().lists.emit_evenly_spaced_elements("s", "m")',
         '"UNNEST(s)"',
         "all rows of a unit count where values are put in order",
-        "tests/properties/test_ranked.py::test_a_unit_moves_penalties_apart_as_derived",
+        "tests/properties/test_ranked.py::test_unit_moves_penalty_differences_as_derived",
     ),
     Fault(
         "column-not-clamped",
@@ -93,7 +93,7 @@ FAULTS = (
         f"WHEN {read} < {low} THEN {low} ELSE {high} END"
         """,
         "NULL and NaN are values",
-        "tests/sql/test_fixtures.py::test_answers_as_duckdb_does[conditions: IS NULL and its kin]",
+        "tests/sql/test_fixtures.py::test_answers_match_duckdb[conditions: IS NULL and its kin]",
     ),
     Fault(
         "nan-counts-as-a-value",
@@ -125,7 +125,7 @@ FAULTS = (
         '_define_function("CBRT", make_increasing_rule(math.cbrt), ("CBRT(8)", "2.0"), of="TRY({0})")',
         '_define_function("CBRT", make_increasing_rule(math.cbrt), ("CBRT(8)", "2.0"))',
         "the engine fails where the least and the largest of private values are close",
-        "tests/plan/functions/test_estimates.py::test_no_entry_fails_where_the_least_and_the_largest_value_are_close[cbrt]",
+        "tests/plan/functions/test_estimates.py::test_no_entry_fails_on_close_extremes[cbrt]",
     ),
     Fault(
         "values-outside-the-domain-kept",
@@ -141,7 +141,7 @@ FAULTS = (
         'f"CASE WHEN {raw} BETWEEN {low} AND {high} THEN {read} WHEN {raw} < {low} THEN {low} WHEN {raw} > {high} THEN {high} END"',
         'f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"',
         "a number beyond 64 bits is NULL, not the nearer bound",
-        "tests/sql/test_compile.py::test_a_value_too_large_for_its_type_is_clamped",
+        "tests/sql/test_compile.py::test_value_too_large_for_its_type_is_clamped",
     ),
     Fault(
         "expression-not-clamped",
@@ -149,7 +149,7 @@ FAULTS = (
         "around is not None and is_clamped_when_read(expr, around)",
         "around is not None",
         "a computed value is trusted to lie in its interval",
-        "tests/properties/test_clamp.py::test_the_clamp_holds_where_an_interval_is_wrong",
+        "tests/properties/test_clamp.py::test_clamp_holds_for_a_wrong_interval",
     ),
     Fault(
         "texts-not-escaped",
@@ -169,7 +169,7 @@ FAULTS = (
         """return '"' + name.replace('"', '""') + '"'""",
         """return '"' + name + '"'""",
         "a quote in a name ends it",
-        'tests/attacks/test_a08_name_games.py::test_names_that_the_written_sql_uses_itself[a"b]',
+        'tests/attacks/test_a08_name_games.py::test_names_used_by_emitted_sql_keep_the_bound[a"b]',
     ),
     Fault(
         "minus-zero-is-another-key",
@@ -177,7 +177,7 @@ FAULTS = (
         'return f"NULLIF({text} + 0, {get_dialect().values.nan})"',
         'return f"NULLIF({text}, {get_dialect().values.nan})"',
         "one unit's -0.0 spells the key of everybody's 0.0",
-        "tests/attacks/test_a11_secret_keys.py::test_one_unit_cannot_change_how_a_key_is_spelt[zero-row]",
+        "tests/attacks/test_a11_secret_keys.py::test_one_unit_cannot_change_the_spelling_of_a_key[zero-row]",
     ),
     Fault(
         "columns-keep-their-collation",
@@ -289,7 +289,7 @@ FAULTS = (
         'f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))"',
         'f"LEAST(n, {bound.rows})"',
         "a unit has its whole bound of rows in each group",
-        "tests/properties/test_sensitivity.py::test_as_many_rows_count_as_may",
+        "tests/properties/test_sensitivity.py::test_allowed_number_of_rows_counts",
     ),
     Fault(
         "group-limit-dropped",
@@ -297,7 +297,7 @@ FAULTS = (
         'f" WHERE place <= {bound.groups}"',
         '" WHERE place > 0"',
         "a unit counts in all of its groups",
-        "tests/properties/test_sensitivity.py::test_as_many_rows_count_as_may",
+        "tests/properties/test_sensitivity.py::test_allowed_number_of_rows_counts",
     ),
     Fault(
         "excess-rows-overlooked",
@@ -305,7 +305,7 @@ FAULTS = (
         'f"SUM(n) > {bound.rows}"',
         'f"SUM(n) > 2 * {bound.rows}"',
         "a unit with somewhat too many rows is not limited",
-        "tests/properties/test_sensitivity.py::test_as_many_rows_count_as_may",
+        "tests/properties/test_sensitivity.py::test_allowed_number_of_rows_counts",
     ),
     Fault(
         "excess-groups-overlooked",
@@ -313,7 +313,7 @@ FAULTS = (
         '[f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limits_groups else [])]',
         '[f"SUM(n) > {bound.rows}"]',
         "a unit with too many groups but few rows is not limited",
-        "tests/properties/test_sensitivity.py::test_the_choice_of_groups_depends_on_the_unit_alone",
+        "tests/properties/test_sensitivity.py::test_choice_of_groups_depends_on_the_unit_only",
     ),
     Fault(
         "sum-of-a-unit-not-clamped",
@@ -329,7 +329,7 @@ FAULTS = (
         "find_point_column(measure) is None",
         "True",
         "what a unit adds to a sum or a score is a multiple of what was derived",
-        "tests/properties/test_best.py::test_a_unit_moves_scores_apart_as_derived[SUM(x)-{'unit': 'row'}]",
+        "tests/properties/test_best.py::test_unit_changes_score_differences_as_derived[SUM(x)-{'unit': 'row'}]",
     ),
     Fault(
         "stored-values-compared-at-a-bound",
@@ -337,7 +337,7 @@ FAULTS = (
         "ends[0] < at < ends[1]",
         "ends[0] <= at <= ends[1]",
         "a value beyond a bound fulfils a condition that the bound does not",
-        f"{_STORED}::test_the_same_rows_remain[TINYINT-id]",
+        f"{_STORED}::test_stored_conditions_keep_the_same_rows[TINYINT-id]",
     ),
     Fault(
         "stored-nan-above-all",
@@ -345,7 +345,7 @@ FAULTS = (
         'name in ("gt", "ge")',
         'name == "gt"',
         "NaN, which counts nowhere, fulfils a condition",
-        f"{_STORED}::test_the_same_rows_remain[DOUBLE-row]",
+        f"{_STORED}::test_stored_conditions_keep_the_same_rows[DOUBLE-row]",
     ),
     Fault(
         "stored-columns-with-other-bounds",
@@ -361,7 +361,7 @@ FAULTS = (
         "float(near) != value",
         "False",
         "a constant between two decimals is taken for one of them",
-        f"{_STORED}::test_the_same_rows_remain[DECIMAL(6, 3)-id]",
+        f"{_STORED}::test_stored_conditions_keep_the_same_rows[DECIMAL(6, 3)-id]",
     ),
     Fault(
         "stored-conditions-beside-null",
@@ -369,7 +369,7 @@ FAULTS = (
         "relation.kind is JoinKind.INNER",
         "True",
         "a row is kept beside NULL that a condition leaves out",
-        f"{_STORED}::test_rows_that_an_outer_join_keeps_stay",
+        f"{_STORED}::test_rows_of_an_outer_join_stay",
     ),
     Fault(
         "unit-without-values-adds-the-least",
@@ -377,7 +377,7 @@ FAULTS = (
         'f"COALESCE(t{index}, 0)"',
         'f"t{index}"',
         "a unit without a value counts as many times the least one as it has rows",
-        "tests/properties/test_unit_totals.py::test_a_total_is_of_the_rows_that_count",
+        "tests/properties/test_unit_totals.py::test_unit_total_sums_the_counted_rows",
     ),
     Fault(
         "rows-without-values-add-the-least",
@@ -385,7 +385,7 @@ FAULTS = (
         "least, most = min(low, 0), max(high, 0)",
         "least, most = low, high",
         "a row without a value counts as the value that is nearest to 0",
-        "tests/properties/test_unit_totals.py::test_a_total_is_of_the_rows_that_count",
+        "tests/properties/test_unit_totals.py::test_unit_total_sums_the_counted_rows",
     ),
     Fault(
         "count-of-a-unit-not-capped",
@@ -401,7 +401,7 @@ FAULTS = (
         "_MIDDLE if rank is None else rank",
         "_MIDDLE",
         "every quantile of a unit's rows is its median",
-        "tests/sql/test_fixtures.py::test_answers_as_duckdb_does[aggregates: Quantiles of the rows of each unit]",
+        "tests/sql/test_fixtures.py::test_answers_match_duckdb[aggregates: Quantiles of the rows of each unit]",
     ),
     Fault(
         "values-of-a-unit-not-bounded",
@@ -409,7 +409,7 @@ FAULTS = (
         'f"{get_dialect().queries.emit_derived_table(counted)} WHERE m > 0"',
         'f"{get_dialect().queries.emit_derived_table(counted)} WHERE m >= 0"',
         "a unit brings more values than its rows that count",
-        "tests/properties/test_sensitivity.py::test_as_many_values_count_as_may[-1-1]",
+        "tests/properties/test_sensitivity.py::test_allowed_number_of_values_counts[-1-1]",
     ),
     Fault(
         "values-counted-once-a-unit",
@@ -417,7 +417,7 @@ FAULTS = (
         'f"COUNT(DISTINCT {VALUE}) AS d"',
         'f"COUNT({VALUE}) AS d"',
         "a value that several units have is counted for each",
-        "tests/properties/test_sensitivity.py::test_as_many_values_count_as_may[-3-3]",
+        "tests/properties/test_sensitivity.py::test_allowed_number_of_values_counts[-3-3]",
     ),
     Fault(
         "sum-of-what-is-null-unbounded",
@@ -442,7 +442,7 @@ FAULTS = (
         '{"units": ONE, "n": Summand("m", self.analysis.bound.rows), **limited}',
         '{"units": Summand("m", 1), "n": Summand("m", self.analysis.bound.rows), **limited}',
         "a unit is as many as it has rows",
-        "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived[SELECT COUNT(DISTINCT u) FROM t []]",
+        "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_beyond_its_sensitivity[SELECT COUNT(DISTINCT u) FROM t []]",
     ),
     Fault(
         "ranks-follow-row-numbers",
@@ -450,7 +450,7 @@ FAULTS = (
         '["u" if by_column else get_dialect().hashes.emit_row_hash("u"), *keys]',
         '["u", *keys]',
         "which groups of a row count changes when another row goes",
-        "tests/properties/test_sensitivity.py::test_the_choice_of_groups_depends_on_the_unit_alone",
+        "tests/properties/test_sensitivity.py::test_choice_of_groups_depends_on_the_unit_only",
     ),
     Fault(
         "small-groups-leave-the-engine",
@@ -476,7 +476,7 @@ FAULTS = (
         "ANYWHERE if exact else derive_interval(column).narrow_to(around)",
         "derive_interval(column).narrow_to(around)",
         "two group keys beyond an interval become one, so that one private row is joined to two groups",
-        "tests/attacks/test_a39_ids_beyond_their_type.py::test_released_keys_stay_apart",
+        "tests/attacks/test_a39_ids_beyond_their_type.py::test_released_keys_stay_distinct",
     ),
     Fault(
         "what-noise-chose-is-taken-for-noise",
@@ -484,6 +484,6 @@ FAULTS = (
         "return mark_noiseless_outputs(source.outer)[source.columns.index(column)]",
         "return False",
         "group keys beyond 2^55 that a query over an answer gives match nothing",
-        "tests/attacks/test_a39_ids_beyond_their_type.py::test_rows_meet_the_released_group_that_they_are_in",
+        "tests/attacks/test_a39_ids_beyond_their_type.py::test_rows_match_their_released_group",
     ),
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_CELLS = "tests/test_release.py::test_every_cell_has_a_draw_of_its_own"
-_KEPT = "tests/attacks/test_a06_engine_errors.py::test_the_text_is_constant_and_the_charge_stays"
+_CELLS = "tests/test_release.py::test_every_cell_has_its_own_draw"
+_KEPT = "tests/attacks/test_a06_engine_errors.py::test_failure_has_constant_text_and_keeps_its_charge"
 
 FAULTS = (
     Fault(
@@ -38,7 +38,7 @@ FAULTS = (
         charged = charge(engine, prepared)
         """,
         "a query whose rows are sorted is charged only when they have been read",
-        "tests/attacks/test_a06_engine_errors.py::test_what_is_post_processed_is_charged_before_it_is_read",
+        "tests/attacks/test_a06_engine_errors.py::test_post_processed_query_is_charged_before_its_read",
     ),
     Fault(
         "earlier-release-passed-by",
@@ -54,7 +54,7 @@ FAULTS = (
         "return found[0]",
         'return ""',
         "a statement of names that are not there is charged, because another has bound",
-        "tests/backends/test_duckdb.py::test_statements_of_other_names_or_types_have_others",
+        "tests/backends/test_duckdb.py::test_statements_with_other_names_or_types_have_other_shapes",
     ),
     Fault(
         "spilling-engine-left-open",
@@ -65,7 +65,7 @@ FAULTS = (
         """,
         "pass",
         "an engine that may use the disk reads and writes any file",
-        "tests/backends/test_spill.py::test_the_rest_of_the_file_system_stays_closed",
+        "tests/backends/test_spill.py::test_other_files_stay_closed",
     ),
     Fault(
         "other-files-left-open",
@@ -73,7 +73,7 @@ FAULTS = (
         "not closed and connection.execute(_IS_CLOSED).fetchall() != [(True,)]",
         "spills",
         "an engine that reads files reads any other",
-        "tests/backends/test_files.py::test_nothing_else_can_be_read",
+        "tests/backends/test_files.py::test_other_files_cannot_be_read",
     ),
     Fault(
         "changed-files-are-read",
@@ -81,7 +81,7 @@ FAULTS = (
         "table.has_changed",
         "False",
         "a file that was replaced is read as it never was looked at",
-        "tests/backends/test_files.py::test_a_file_that_has_changed_is_refused_before_a_charge",
+        "tests/backends/test_files.py::test_changed_file_is_refused_before_a_charge",
     ),
     Fault(
         "texts-of-files-not-looked-at",
@@ -89,7 +89,7 @@ FAULTS = (
         "not alike or kind not in _WHOLE",
         "not alike",
         "a text that is none makes each statement fail that reads it",
-        "tests/backends/test_files.py::test_what_cannot_be_read_is_refused_at_once",
+        "tests/backends/test_files.py::test_unreadable_file_is_refused_at_once",
     ),
     Fault(
         "a-value-is-cast-or-fails",
@@ -97,7 +97,7 @@ FAULTS = (
         '_AS_TYPE.get(types.get(column, ""), "{0}")',
         '_AS_TYPE.get(types.get(column, ""), "{0}").replace("TRY_CAST", "CAST")',
         "one row with a word for a number makes a file unreadable",
-        "tests/backends/test_files.py::test_a_value_decides_over_no_type_and_no_error",
+        "tests/backends/test_files.py::test_value_changes_no_type_and_raises_no_error",
     ),
     Fault(
         "progress-printed",
@@ -116,7 +116,7 @@ FAULTS = (
         )
         """,
         "how far a long query is, which is exact, stands on standard output",
-        "tests/backends/test_lockdown.py::test_the_seal_ends_what_an_engine_prints",
+        "tests/backends/test_lockdown.py::test_seal_disables_progress_output",
     ),
     Fault(
         "refunded-on-failure",
@@ -153,7 +153,7 @@ FAULTS = (
         )
         """,
         "the ledger hears of the noise and not of delta",
-        "tests/attacks/test_a23_options.py::test_a_delta_of_one_or_more_buys_nothing",
+        "tests/attacks/test_a23_options.py::test_delta_of_one_or_more_buys_nothing",
     ),
     Fault(
         "only-the-first-release-charged",
@@ -193,7 +193,7 @@ FAULTS = (
         "rows = backend.run_statement(statement.sql) if charged else Exact([])",
         "rows = backend.run_statement(statement.sql)",
         "what is not charged reads private rows, and may fail on one",
-        "tests/attacks/test_a14_reading_without_paying.py::test_what_is_not_charged_reads_nothing",
+        "tests/attacks/test_a14_reading_without_paying.py::test_uncharged_query_reads_nothing",
     ),
     Fault(
         "explain-reads",
@@ -212,7 +212,7 @@ FAULTS = (
         "build_charge_details(engine, prepared)",
         '{"policy": str(engine.backend.run_statement(prepared.single_release.statement.sql).reveal())}',
         "an entry holds an exact value",
-        "tests/attacks/test_a14_budget_as_output.py::test_everything_but_the_rows_is_equal[one more]",
+        "tests/attacks/test_a14_budget_as_output.py::test_observations_other_than_rows_are_equal[one more]",
     ),
     Fault(
         "cause-of-a-failure-shown",
@@ -220,7 +220,7 @@ FAULTS = (
         "raise failure",
         "return draw()",
         "an error's frames hold exact values",
-        "tests/attacks/test_a22_exact_values.py::test_a_failure_after_the_read_shows_no_locals",
+        "tests/attacks/test_a22_exact_values.py::test_failure_after_the_read_shows_no_locals",
     ),
     Fault(
         "one-draw-for-all-cells-of-a-group",
@@ -270,7 +270,7 @@ FAULTS = (
         "analysis.selects_keys",
         "analysis.domains",
         "a declared key is shown if somebody has it",
-        "tests/attacks/test_a10_presence.py::test_nothing_is_declared_to_be_null_away",
+        "tests/attacks/test_a10_presence.py::test_not_null_key_has_no_null_group",
     ),
     Fault(
         "keys-chosen-by-exact-counts",
@@ -286,7 +286,7 @@ FAULTS = (
         "_is_selected(decided, units, count)",
         "True",
         "every key is shown",
-        "tests/attacks/test_a11_secret_keys.py::test_many_rows_of_one_unit_are_still_one_unit",
+        "tests/attacks/test_a11_secret_keys.py::test_many_rows_of_one_unit_count_as_one_unit",
     ),
     Fault(
         "least-frequency-left-to-the-engine",
@@ -294,7 +294,7 @@ FAULTS = (
         "units >= chosen.min_frequency and found >= chosen.threshold",
         "found >= chosen.threshold",
         "the release trusts the statement with the least frequency",
-        "tests/test_release.py::test_too_few_units_are_not_released_whatever_the_engine_sends",
+        "tests/test_release.py::test_too_few_units_are_never_released",
     ),
     Fault(
         "rows-weighed-against-the-least-frequency",
@@ -302,7 +302,7 @@ FAULTS = (
         "self.moments[UNITS if plan.analysis.bound.per_unit else ROWS]",
         "self.moments[ROWS]",
         "a few units with many rows are enough",
-        "tests/test_release.py::test_too_few_units_are_not_released_whatever_the_engine_sends",
+        "tests/test_release.py::test_too_few_units_are_never_released",
     ),
     Fault(
         "exact-shows-itself",
@@ -310,7 +310,7 @@ FAULTS = (
         'return "Exact(hidden)"',
         'return f"Exact({self.__rows})"',
         "a log or a traceback holds exact values",
-        "tests/attacks/test_a22_exact_values.py::test_an_exact_value_does_not_write_itself",
+        "tests/attacks/test_a22_exact_values.py::test_exact_value_has_no_text",
     ),
     Fault(
         "unsound-optimizer-runs",
@@ -318,7 +318,7 @@ FAULTS = (
         "dict.fromkeys((*names, UNSOUND))",
         "dict.fromkeys(names)",
         "on an owner's connection subqueries that differ are taken for equal, and a bound is lost",
-        "tests/backends/test_duckdb.py::test_no_statement_runs_with_the_unsound_optimizer",
+        "tests/backends/test_duckdb.py::test_unsound_optimizer_never_runs",
     ),
     Fault(
         "locked-optimizer-found-after-the-charge",
@@ -326,7 +326,7 @@ FAULTS = (
         "self._disable_unsound_optimizer()",
         "",
         "a query is charged and then refused, for a setting that could be seen before",
-        "tests/backends/test_duckdb.py::test_a_locked_configuration_with_the_unsound_optimizer_is_refused",
+        "tests/backends/test_duckdb.py::test_locked_unsound_optimizer_is_refused",
     ),
     Fault(
         "engine-error-passed-on",
@@ -413,7 +413,7 @@ FAULTS = (
         }
         """,
         "a statement that got through opens the locks",
-        "tests/backends/test_scratch_database.py::test_it_reaches_nothing_beyond_its_table",
+        "tests/backends/test_scratch_database.py::test_scratch_connection_reaches_only_its_table",
     ),
     Fault(
         "frames-not-locked",
@@ -421,7 +421,7 @@ FAULTS = (
         "duckdb.connect(config=config)",
         'duckdb.connect(config={"explain_output": config["explain_output"]})',
         "an engine that holds frames is open",
-        "tests/attacks/test_a09_catalogues_and_files.py::test_the_locks_are_closed_for_good",
+        "tests/attacks/test_a09_catalogues_and_files.py::test_locks_stay_closed",
     ),
     Fault(
         "scratch-not-locked",
@@ -429,7 +429,7 @@ FAULTS = (
         '{**LOCKED, "memory_limit": "1GB", "threads": 1}',
         '{"memory_limit": "1GB", "threads": 1}',
         "what is done with released values may read files",
-        "tests/backends/test_scratch_database.py::test_it_reaches_nothing_beyond_its_table",
+        "tests/backends/test_scratch_database.py::test_scratch_connection_reaches_only_its_table",
     ),
     Fault(
         "scratch-shared",
@@ -437,7 +437,7 @@ FAULTS = (
         'f"CREATE TEMP TABLE {quote_identifier(table)} ({declared})"',
         'f"CREATE OR REPLACE TABLE {quote_identifier(table)} ({declared})"',
         "two answers at a time read each other's values",
-        "tests/backends/test_scratch_database.py::test_each_answer_has_tables_of_its_own",
+        "tests/backends/test_scratch_database.py::test_each_answer_has_its_own_tables",
     ),
     Fault(
         "database-opened-to-write",
@@ -445,7 +445,7 @@ FAULTS = (
         "duckdb.connect(path, read_only=True, config=config)",
         "duckdb.connect(path, config=config)",
         "the owner's file can be changed",
-        "tests/backends/test_duckdb.py::test_a_file_is_opened_to_read",
+        "tests/backends/test_duckdb.py::test_file_is_opened_read_only",
     ),
     Fault(
         "no-snapshot",
@@ -486,7 +486,7 @@ FAULTS = (
         """
         ''',
         "another table of the same name is read than was checked",
-        "tests/attacks/test_a08_name_games.py::test_the_table_that_was_checked_is_the_one_that_is_read",
+        "tests/attacks/test_a08_name_games.py::test_checked_table_is_the_table_read",
     ),
     Fault(
         "types-guessed-from-values",
@@ -502,7 +502,7 @@ FAULTS = (
         '_HOLDS_NAN = "can_have_nan = true"',
         '_HOLDS_NAN = "can_have_nan = false"',
         "a value of one person decides whether NaN of others passes a condition",
-        "tests/backends/test_files.py::test_nobody_decides_over_nan_of_others[x > 100-1000-1001-double]",
+        "tests/backends/test_files.py::test_nan_does_not_change_other_rows[x > 100-1000-1001-double]",
     ),
     Fault(
         "settings-by-the-list-alone",
@@ -510,7 +510,7 @@ FAULTS = (
         "dict(self._runner.query_rows(_SETTINGS)) | dict(zip(MEANING, values, strict=True))",
         "dict(self._runner.query_rows(_SETTINGS))",
         "a setting that the engine takes and does not list gives SQL another meaning",
-        "tests/backends/test_settings.py::test_what_gives_sql_another_meaning_is_refused[error_on_division_by_zero]",
+        "tests/backends/test_settings.py::test_settings_that_change_sql_are_refused[error_on_division_by_zero]",
     ),
     Fault(
         "publish-beyond-the-budget",

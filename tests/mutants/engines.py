@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_FUNCTIONS = "tests/engines/test_functions.py::test_it_is_total_and_means_the_same"
+_FUNCTIONS = "tests/engines/test_functions.py::test_functions_are_total_and_match_duckdb"
 _POSTGRES = "tests/engines/test_postgres.py"
 _BOUNDS = "tests/engines/test_bounds.py"
 _UNIT_ROWS = "tests/engines/test_unit_rows.py"
 _SPARK_UNIT_ROWS = "tests/engines/test_spark_unit_rows.py"
 _RANGES = "tests/sql/test_unit_windows.py::test_frames_of_groups_are_ranges_of_ranks[GROUPS BETWEEN 2 PRECEDING AND CURRENT ROW-True]"
 _SPARK = "tests/engines/test_spark.py"
-_SPARK_LISTS = "tests/engines/test_spark_lists.py::test_elements_and_fields_are_those_of_duckdb"
+_SPARK_LISTS = "tests/engines/test_spark_lists.py::test_elements_and_fields_match_duckdb"
 
 FAULTS = (
     Fault(
@@ -20,7 +20,7 @@ FAULTS = (
         "_TEXT.sub(lambda _: f\"'{next(places)}'\", text)",
         "text",
         "what stands in a text of a CHECK constraint is read as part of its condition",
-        "tests/engines/test_postgres_commands.py::test_what_stands_in_a_text_stays",
+        "tests/engines/test_postgres_commands.py::test_constants_in_a_text_stay",
     ),
     Fault(
         "postgres-products-overflow",
@@ -50,7 +50,7 @@ FAULTS = (
         f"WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"
         """,
         "NaN, which is greater than all numbers in PostgreSQL, counts as the upper bound",
-        f"{_POSTGRES}::test_what_is_stored_is_read_within_bounds",
+        f"{_POSTGRES}::test_stored_values_are_read_within_bounds",
     ),
     Fault(
         "postgres-numeric-is-cast-plainly",
@@ -58,7 +58,7 @@ FAULTS = (
         'f"CASE WHEN {raw} BETWEEN -{2**63} AND {2**63 - 1} THEN CAST({raw} AS BIGINT) END"',
         'f"CAST({raw} AS BIGINT)"',
         "a NUMERIC beyond 64 bits ends a query",
-        f"{_POSTGRES}::test_what_is_stored_is_read_within_bounds",
+        f"{_POSTGRES}::test_stored_values_are_read_within_bounds",
     ),
     Fault(
         "postgres-ids-of-a-collation-pass",
@@ -66,7 +66,7 @@ FAULTS = (
         "frozenset(str(column) for column, _, collated in declared if collated)",
         "frozenset()",
         "ids that the schema takes for equal are two people",
-        f"{_POSTGRES}::test_ids_that_a_collation_takes_for_equal_are_refused",
+        f"{_POSTGRES}::test_ids_under_a_collation_are_refused",
     ),
     Fault(
         "postgres-texts-keep-their-collation",
@@ -82,7 +82,7 @@ FAULTS = (
         '"NOT EXISTS" if anti else "EXISTS"',
         '"EXISTS"',
         "the units that exceed a bound count with all groups beside those that count, and all others do not",
-        f"{_BOUNDS}::test_a_bound_is_reached",
+        f"{_BOUNDS}::test_bound_is_attained",
     ),
     Fault(
         "postgres-64-bits-overflow",
@@ -106,7 +106,7 @@ FAULTS = (
         'f"FULL JOIN ({query}) AS {name} ON ARRAY[{ours}] = ARRAY[{theirs}]"',
         'f"LEFT JOIN ({query}) AS {name} ON ARRAY[{ours}] = ARRAY[{theirs}]"',
         "a value does not count where no row of its group does",
-        f"{_BOUNDS}::test_a_value_counts_in_a_group_without_counted_rows",
+        f"{_BOUNDS}::test_value_counts_in_a_group_without_counted_rows",
     ),
     Fault(
         "postgres-long-names-pass",
@@ -122,7 +122,7 @@ FAULTS = (
         "[_KINDS[kind] for _, kind, *_ in rows if kind in _KINDS]",
         "list[str]()",
         "a view, whose expressions may fail on a row, is read",
-        f"{_POSTGRES}::test_what_could_fail_on_a_row_is_refused"
+        f"{_POSTGRES}::test_fallible_tables_are_refused"
         "[ALTER TABLE people RENAME TO p; CREATE VIEW people AS SELECT * FROM p-view_source]",
     ),
     Fault(
@@ -131,7 +131,7 @@ FAULTS = (
         "self._tables.is_unchanged()",
         "True",
         "a table that was replaced by a view is read",
-        f"{_POSTGRES}::test_a_table_that_changes_is_refused_before_a_charge[view]",
+        f"{_POSTGRES}::test_changed_table_is_refused_before_a_charge[view]",
     ),
     Fault(
         "postgres-settings-of-the-role",
@@ -139,7 +139,7 @@ FAULTS = (
         "_BEGIN + build_settings_statements(self._timeout)",
         "_BEGIN",
         "what a role sets decides over the texts and moments that are read",
-        f"{_POSTGRES}::test_nobodys_settings_decide",
+        f"{_POSTGRES}::test_settings_of_role_and_database_are_overridden",
     ),
     Fault(
         "postgres-error-keeps-its-context",
@@ -147,7 +147,7 @@ FAULTS = (
         "failed = make_failure(cancelled=self._cancelled)",
         "raise make_failure(cancelled=self._cancelled)",
         "the words of PostgreSQL, which quote a value, are the context of an error",
-        f"{_POSTGRES}::test_a_failure_says_nothing",
+        f"{_POSTGRES}::test_failure_has_constant_text",
     ),
     Fault(
         "spark-limits-contributions-again",
@@ -163,7 +163,7 @@ FAULTS = (
         "found is None or not found.has_timestamps",
         "True",
         "a moment in milliseconds that 64 bits of microseconds do not hold ends a query",
-        f"{_SPARK}::test_moments_in_milliseconds_are_not_read",
+        f"{_SPARK}::test_moments_in_milliseconds_are_refused",
     ),
     Fault(
         "spark-sums-wrap",
@@ -195,7 +195,7 @@ FAULTS = (
         'f"WHERE place <= {listed.max_elements}"',
         '""',
         "more elements of a row count than are declared",
-        "tests/engines/test_lists.py::test_first_elements_are_those_by_place",
+        "tests/engines/test_lists.py::test_first_elements_are_chosen_by_place",
     ),
     Fault(
         "postgres-long-arrays-are-unnested",
@@ -203,7 +203,7 @@ FAULTS = (
         'f"WHEN CARDINALITY({read}) <= {MOST_ELEMENTS} THEN {read}"',
         'f"ELSE {read}"',
         "one row's array of several dimensions fills the disk of the server, which ends a query",
-        "tests/engines/test_lists.py::test_first_elements_are_those_by_place",
+        "tests/engines/test_lists.py::test_first_elements_are_chosen_by_place",
     ),
     Fault(
         "spark-arrays-are-not-cut",
@@ -227,7 +227,7 @@ FAULTS = (
         'None if name.startswith("timestamp") else _parse_plain_type(name) or _parse_nested_type(name)',
         "_parse_plain_type(name) or _parse_nested_type(name)",
         "a moment in milliseconds that is far off ends a query",
-        "tests/engines/test_spark_lists.py::test_other_fields_are_not_read[s.city]",
+        "tests/engines/test_spark_lists.py::test_unsupported_fields_are_refused[s.city]",
     ),
     Fault(
         "spark-arrays-beside-long-moments-are-read",
@@ -235,7 +235,7 @@ FAULTS = (
         'unknown and "array<" in kind',
         "False",
         "that no query of an array reads a moment beside it is left to Spark's optimizer",
-        "tests/engines/test_spark_lists.py::test_moments_in_milliseconds_end_no_query",
+        "tests/engines/test_spark_lists.py::test_nested_moments_in_milliseconds_are_refused",
     ),
     Fault(
         "spark-parts-of-sums-overlap",
@@ -265,7 +265,7 @@ FAULTS = (
         f"WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"
         """,
         "NaN, which is greater than all numbers in Spark, counts as the upper bound",
-        f"{_SPARK}::test_what_is_stored_is_read_within_bounds",
+        f"{_SPARK}::test_stored_values_are_read_within_bounds",
     ),
     Fault(
         "spark-texts-are-not-looked-at",
@@ -273,7 +273,7 @@ FAULTS = (
         'f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_STORED} THEN TRY_VALIDATE_UTF8({raw}) END"',
         'f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_STORED} THEN {raw} END"',
         "a text that is not UTF-8 ends a query when its group is read",
-        f"{_SPARK}::test_what_is_stored_is_read_within_bounds",
+        f"{_SPARK}::test_stored_values_are_read_within_bounds",
     ),
     Fault(
         "spark-ids-of-a-collation-pass",
@@ -281,7 +281,7 @@ FAULTS = (
         "TableOrigin(frozenset({where}), found.foreign_sources, collated_columns=found.collated_columns)",
         "TableOrigin(frozenset({where}), found.foreign_sources)",
         "ids that the schema takes for equal are two people",
-        f"{_SPARK}::test_ids_that_a_collation_takes_for_equal_are_refused",
+        f"{_SPARK}::test_ids_under_a_collation_are_refused",
     ),
     Fault(
         "spark-texts-keep-their-collation",
@@ -305,7 +305,7 @@ FAULTS = (
         'f"({query}) AS {name}"',
         'f"(SELECT * FROM ({query}) AS q DISTRIBUTE BY 1) AS {name}"',
         "the rows of a unit that has nearly all meet in one task",
-        "tests/engines/test_spark_shuffles.py::test_rows_of_a_unit_are_added_up_before_they_are_shuffled[SELECT COUNT(*) FROM visits-False]",
+        "tests/engines/test_spark_shuffles.py::test_rows_of_a_unit_are_summed_before_shuffles[SELECT COUNT(*) FROM visits-False]",
     ),
     Fault(
         "spark-rows-are-computed-again",
@@ -321,7 +321,7 @@ FAULTS = (
         'frozenset({"parquet", "delta", "iceberg"})',
         'frozenset({"parquet", "delta", "iceberg", "orc"})',
         "a moment in an ORC file that is more than 64 bits of microseconds ends a query",
-        f"{_SPARK}::test_what_could_fail_on_a_row_is_refused",
+        f"{_SPARK}::test_fallible_tables_are_refused",
     ),
     Fault(
         "spark-views-pass",
@@ -329,7 +329,7 @@ FAULTS = (
         "TableOrigin(frozenset({where}), found.foreign_sources, collated_columns=found.collated_columns)",
         "TableOrigin(frozenset({where}), collated_columns=found.collated_columns)",
         "a view, whose expressions may fail on a row, is read",
-        f"{_SPARK}::test_what_could_fail_on_a_row_is_refused[CREATE VIEW {{}} AS SELECT * FROM people-view_source]",
+        f"{_SPARK}::test_fallible_tables_are_refused[CREATE VIEW {{}} AS SELECT * FROM people-view_source]",
     ),
     Fault(
         "spark-tables-may-change",
@@ -337,7 +337,7 @@ FAULTS = (
         "self._initial_tables is None or found == self._initial_tables[name]",
         "True",
         "a table that was replaced by a view is read",
-        f"{_SPARK}::test_a_table_that_changes_is_refused_before_a_charge",
+        f"{_SPARK}::test_changed_table_is_refused_before_a_charge",
     ),
     Fault(
         "spark-settings-of-the-owner",
@@ -345,7 +345,7 @@ FAULTS = (
         "session.conf.unset(name)",
         "session.conf.get(name)",
         "what an owner sets decides over errors and moments",
-        f"{_SPARK}::test_nobodys_settings_decide",
+        f"{_SPARK}::test_settings_of_the_owner_are_separate",
     ),
     Fault(
         "spark-error-keeps-its-context",
@@ -353,7 +353,7 @@ FAULTS = (
         "failed = make_failure(cancelled=self.is_cancelled)",
         "raise make_failure(cancelled=self.is_cancelled)",
         "the words of Spark, which quote a value, are the context of an error",
-        f"{_SPARK}::test_a_failure_says_nothing",
+        f"{_SPARK}::test_failure_has_constant_text",
     ),
     Fault(
         "spark-products-fail",
@@ -361,7 +361,7 @@ FAULTS = (
         '"TRY_MULTIPLY({0}, {1})"',
         '"({0} * {1})"',
         "a whole number beyond 64 bits ends a query in Spark",
-        f"{_SPARK}::test_no_row_that_a_condition_drops_ends_a_query[s.e * s.e]",
+        f"{_SPARK}::test_excluded_row_makes_no_query_fail[s.e * s.e]",
     ),
     Fault(
         "places-of-quantiles-are-rounded-down",
@@ -369,7 +369,7 @@ FAULTS = (
         "build_integer(share.denominator - 1)",
         "build_integer(0)",
         "a quantile within a unit is the value before on PostgreSQL and Spark",
-        f"{_UNIT_ROWS}::test_places_of_quantiles_are_duckdb_s",
+        f"{_UNIT_ROWS}::test_places_of_quantiles_match_duckdb",
     ),
     Fault(
         "missing-values-are-best",
@@ -377,7 +377,7 @@ FAULTS = (
         "Order(missing, descending=False, nulls_first=False)",
         "Order(missing, descending=True, nulls_first=False)",
         "ARG_MAX shows a row without a value where another has one",
-        f"{_UNIT_ROWS}::test_aggregates_of_a_unit_have_the_same_values[k-ARG_MAX(n, x)]",
+        f"{_UNIT_ROWS}::test_aggregates_of_a_unit_match_duckdb[k-ARG_MAX(n, x)]",
     ),
     Fault(
         "medians-are-the-upper-value",
@@ -385,7 +385,7 @@ FAULTS = (
         'build_call("multiply", low, half)',
         'build_call("multiply", high, half)',
         "the median of an even number of rows is one of them",
-        f"{_UNIT_ROWS}::test_aggregates_of_a_unit_have_the_same_values[k-MEDIAN(x)]",
+        f"{_UNIT_ROWS}::test_aggregates_of_a_unit_match_duckdb[k-MEDIAN(x)]",
     ),
     Fault(
         "quartiles-are-weighted-the-other-way",
@@ -393,7 +393,7 @@ FAULTS = (
         'build_call("multiply", high, weight)',
         'build_call("multiply", low, weight)',
         "a quartile between two values is the lower one",
-        f"{_UNIT_ROWS}::test_aggregates_of_a_unit_have_the_same_values[k-QUANTILE_CONT(n, 0.25)]",
+        f"{_UNIT_ROWS}::test_aggregates_of_a_unit_match_duckdb[k-QUANTILE_CONT(n, 0.25)]",
     ),
     Fault(
         "rows-without-a-value-come-first",
@@ -401,7 +401,7 @@ FAULTS = (
         "Order(here, descending=True, nulls_first=False)",
         "Order(here, descending=False, nulls_first=False)",
         "IGNORE NULLS finds rows without a value on PostgreSQL",
-        f"{_UNIT_ROWS}::test_windows_have_the_same_values[LAG(n IGNORE NULLS) OVER (PARTITION BY who ORDER BY day)]",
+        f"{_UNIT_ROWS}::test_windows_match_duckdb[LAG(n IGNORE NULLS) OVER (PARTITION BY who ORDER BY day)]",
     ),
     Fault(
         "the-row-itself-is-before-it",
@@ -409,7 +409,7 @@ FAULTS = (
         'build_call("subtract", so_far, here)',
         "so_far",
         "LAG with IGNORE NULLS is the value of the row itself on PostgreSQL",
-        f"{_UNIT_ROWS}::test_windows_have_the_same_values[LAG(n IGNORE NULLS) OVER (PARTITION BY who ORDER BY day)]",
+        f"{_UNIT_ROWS}::test_windows_match_duckdb[LAG(n IGNORE NULLS) OVER (PARTITION BY who ORDER BY day)]",
     ),
     Fault(
         "ranges-of-values",
@@ -433,7 +433,7 @@ FAULTS = (
         """{"min": "BOOL_AND({0})", "max": "BOOL_OR({0})"}""",
         """{"min": "BOOL_OR({0})", "max": "BOOL_AND({0})"}""",
         "the least of true and false is true",
-        f"{_UNIT_ROWS}::test_aggregates_of_a_unit_have_the_same_values[k-CASE WHEN MIN(yes) THEN 1 ELSE 0 END]",
+        f"{_UNIT_ROWS}::test_aggregates_of_a_unit_match_duckdb[k-CASE WHEN MIN(yes) THEN 1 ELSE 0 END]",
     ),
     Fault(
         "postgres-means-of-distinct-values-count-all",
@@ -441,7 +441,7 @@ FAULTS = (
         '"DISTINCT {0}" if function == "avg_distinct" else "{0}"',
         '"{0}"',
         "a value counts as often as a unit has it",
-        f"{_UNIT_ROWS}::test_aggregates_of_a_unit_have_the_same_values[k-AVG(DISTINCT x)]",
+        f"{_UNIT_ROWS}::test_aggregates_of_a_unit_match_duckdb[k-AVG(DISTINCT x)]",
     ),
     Fault(
         "spark-shows-any-of-the-best",
@@ -449,7 +449,7 @@ FAULTS = (
         """f"{function.removeprefix('arg_').upper()}_BY({{0}}, STRUCT({{1}}, {{0}}))\"""",
         """f"{function.removeprefix('arg_').upper()}_BY({{0}}, STRUCT({{1}}))\"""",
         "which of several rows is shown hangs on where they are stored",
-        f"{_SPARK_UNIT_ROWS}::test_aggregates_of_a_unit_have_the_same_values[aggregates6]",
+        f"{_SPARK_UNIT_ROWS}::test_aggregates_of_a_unit_match_duckdb[aggregates6]",
     ),
     Fault(
         "spark-has-its-own-letters",
@@ -457,7 +457,7 @@ FAULTS = (
         'f"TRANSLATE({text}, {before}, {after})"',
         'f"{function.upper()}({text})"',
         "LOWER and UPPER change letters as Java does, several at once and by what stands beside them",
-        "tests/engines/test_spark_functions.py::test_letters_become_those_of_duckdb",
+        "tests/engines/test_spark_functions.py::test_letter_cases_match_duckdb",
     ),
     Fault(
         "postgres-changes-latin-letters-alone",
@@ -465,7 +465,7 @@ FAULTS = (
         'f"CASE WHEN a !~ {letters} THEN a WHEN a !~ {beyond} THEN {some} ELSE {most} END"',
         'f"CASE WHEN a !~ {letters} THEN a ELSE {some} END"',
         "LOWER leaves Greek capitals as they are",
-        "tests/engines/test_functions.py::test_letters_become_those_of_duckdb",
+        "tests/engines/test_functions.py::test_letter_cases_match_duckdb",
     ),
     Fault(
         "spark-escapes-what-it-cannot",
@@ -473,7 +473,7 @@ FAULTS = (
         'escape not in re.sub(escaped, "", str(pattern.value))',
         "True",
         "a pattern that escapes a letter ends a query in Spark",
-        "tests/engines/test_spark_functions.py::test_patterns_with_escapes",
+        "tests/engines/test_spark_functions.py::test_patterns_with_escapes_match_duckdb",
     ),
     Fault(
         "expressions-match-anywhere",
@@ -481,7 +481,7 @@ FAULTS = (
         'whole or part[3] != ""',
         "whole",
         "a regular expression that ends with $ is searched for in all of a text",
-        "tests/engines/test_functions.py::test_regular_expressions_that_are_texts",
+        "tests/engines/test_functions.py::test_literal_regular_expressions_match_duckdb",
     ),
     Fault(
         "public-groups-lose-a-row",
@@ -489,7 +489,7 @@ FAULTS = (
         "tuple(self.read_rows(substitute_subqueries(query, self._evaluate_subqueries(group))))",
         "tuple(self.read_rows(substitute_subqueries(query, self._evaluate_subqueries(group))))[1:]",
         "private rows of PostgreSQL and Spark are joined to some of the groups of public rows alone",
-        "tests/engines/test_fixtures.py::test_groups_of_public_rows_are_duckdb_s",
+        "tests/engines/test_fixtures.py::test_groups_of_public_rows_match_duckdb",
     ),
     Fault(
         "postgres-powers-overflow",

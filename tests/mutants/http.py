@@ -131,7 +131,7 @@ FAULTS = (
         "not repeatable",
         "False",
         "a query for new noise whose connection is lost is sent again, and charged again",
-        "tests/api/test_remote.py::test_a_lost_connection_is_reopened_but_new_noise_is_not_repeated",
+        "tests/api/test_remote.py::test_lost_connection_is_reopened_without_repeating_new_noise",
     ),
     Fault(
         "token-in-the-clear",

@@ -50,7 +50,7 @@ FAULTS = (
         "self.budgets.current.get(key) != own",
         "own is None",
         "a process that has the ledger open spends by the budget of before",
-        f"{_FORGED}::test_the_former_policy_spends_nothing_more",
+        f"{_FORGED}::test_former_policy_spends_nothing_more",
     ),
     Fault(
         "amendments-not-verified",
@@ -58,7 +58,7 @@ FAULTS = (
         'row["kind"] == AMEND',
         'row["kind"] is None',
         "an amendment that dpsql would have refused passes",
-        f"{_FORGED}::test_a_forged_amendment_is_refused",
+        f"{_FORGED}::test_forged_amendment_is_refused",
     ),
     Fault(
         "past-budgets-not-verified",
@@ -74,7 +74,7 @@ FAULTS = (
         "journal.chain.follow_entries(rows, journal.digests, read_budget_history(connection, journal.digests).find_budget_digest)",
         "pass",
         "a budget is amended in the entries and not where it is kept",
-        f"{_FORGED}::test_an_update_that_does_not_stay_amends_nothing",
+        f"{_FORGED}::test_undone_update_amends_nothing",
     ),
     Fault(
         "interrupts-reach-the-ledger",
@@ -82,7 +82,7 @@ FAULTS = (
         "is_worker()",
         "True",
         "an interrupt amid a charge leaves the write lock held, for every process",
-        f"{_INTERRUPTS}::test_at_each_line_of_a_charge",
+        f"{_INTERRUPTS}::test_interrupt_at_each_line_leaves_a_whole_charge",
     ),
     Fault(
         "worker-idle-twice",
@@ -90,7 +90,7 @@ FAULTS = (
         "self.idle.append(None)",
         "self.idle.extend((None, None))",
         "the ledger's work waits for a worker that has other work, for ever",
-        "tests/test_workers.py::test_each_work_begins_at_once",
+        "tests/test_workers.py::test_each_task_begins_at_once",
     ),
     Fault(
         "workers-forked",
@@ -98,7 +98,7 @@ FAULTS = (
         "_POOL = _WorkerPool()",
         "_POOL = _POOL",
         "a fork waits for ever for workers that it does not have",
-        "tests/test_workers.py::test_a_fork_has_workers_of_its_own",
+        "tests/test_workers.py::test_fork_has_its_own_workers",
     ),
     Fault(
         "workers-of-another-process",
@@ -106,7 +106,7 @@ FAULTS = (
         "_POOL.process != os.getpid()",
         "False",
         "a program that was forked by a library waits for ever for workers that it does not have",
-        "tests/test_workers.py::test_so_has_one_that_python_does_not_see",
+        "tests/test_workers.py::test_fork_unseen_by_python_has_its_own_workers",
     ),
     Fault(
         "threads-ask-at-once",
@@ -114,7 +114,7 @@ FAULTS = (
         "return self._lock",
         "return threading.RLock()",
         "threads that share a connection lose answers that were charged",
-        "tests/attacks/test_a38_shared_connection.py::test_one_question_at_a_time",
+        "tests/attacks/test_a38_shared_connection.py::test_one_query_runs_at_a_time",
     ),
     Fault(
         "two-names-of-a-ledger-pass",
@@ -122,7 +122,7 @@ FAULTS = (
         "links > 1",
         "links > 2",
         "a hard link of the ledger is a fresh budget",
-        "tests/attacks/test_a33_two_names.py::test_a_hard_link_is_refused_under_both_names",
+        "tests/attacks/test_a33_two_names.py::test_hard_link_is_refused_under_both_names",
     ),
     Fault(
         "mounted-ledgers-pass",
@@ -130,7 +130,7 @@ FAULTS = (
         "os.fsencode(path)",
         "path",
         "a ledger that is mounted into a container by itself is a fresh budget",
-        "tests/attacks/test_a33_two_names.py::test_a_file_that_is_mounted_by_itself_is_refused",
+        "tests/attacks/test_a33_two_names.py::test_separately_mounted_file_is_refused",
     ),
     Fault(
         "each-spelling-has-a-budget",
@@ -138,7 +138,7 @@ FAULTS = (
         "(other := spelled[_normalize_key(key)]) != key",
         "(other := spelled[_normalize_key(key)]) is None",
         "a table or an analyst in other letters has a budget besides",
-        "tests/attacks/test_a34_spellings.py::test_an_account_has_one_spelling",
+        "tests/attacks/test_a34_spellings.py::test_account_has_one_spelling",
     ),
     Fault(
         "spellings-charged-to-the-table-alone",
@@ -146,7 +146,7 @@ FAULTS = (
         "normalize_account_name(key.analyst) == who",
         "key.analyst == analyst",
         "an analyst in other letters is not held against the budget of its own",
-        "tests/attacks/test_a34_spellings.py::test_a_listed_analyst_has_one_budget",
+        "tests/attacks/test_a34_spellings.py::test_listed_analyst_has_one_budget",
     ),
     Fault(
         "cells-without-end",
@@ -178,7 +178,7 @@ FAULTS = (
         "old = {}",
         "pass",
         "the spend of partitions that a charge does not reach is deleted",
-        "tests/ledger/test_ledger_partitions.py::test_cells_that_a_charge_leaves_as_they_are_stay_stored",
+        "tests/ledger/test_ledger_partitions.py::test_stored_cells_stay_where_a_charge_does_not_reach",
     ),
     Fault(
         "cells-that-touch-a-box-at-an-end-count-for-nothing",
@@ -202,7 +202,7 @@ FAULTS = (
         "return sorted(found)",
         "return sorted(found, reverse=True)",
         "tiny charges to skew boxes spend the budget of places that nobody asked of",
-        "tests/privacy/accounting/test_partitions.py::test_small_charges_raise_no_place_by_more_than_they_are",
+        "tests/privacy/accounting/test_partitions.py::test_small_charges_raise_no_place_beyond_their_sum",
     ),
     Fault(
         "open-slices-without-end",
@@ -306,7 +306,7 @@ FAULTS = (
         "return sum(map(compute_charge, events), start=NOTHING)",
         "return max(map(compute_charge, events), key=lambda spend: spend.loss)",
         "what a statement releases besides is free",
-        "tests/attacks/test_a23_options.py::test_a_delta_of_one_or_more_buys_nothing",
+        "tests/attacks/test_a23_options.py::test_delta_of_one_or_more_buys_nothing",
     ),
     Fault(
         "spent-forgotten",
@@ -354,7 +354,7 @@ FAULTS = (
         "stored != account.budget",
         "stored is None",
         "a policy gives a spent table a new budget",
-        "tests/ledger/test_ledger_files.py::test_a_changed_budget_is_refused_and_said",
+        "tests/ledger/test_ledger_files.py::test_changed_budget_is_refused_with_both_budgets",
     ),
     Fault(
         "fork-copies-a-budget",
@@ -362,7 +362,7 @@ FAULTS = (
         "self._owner not in (None, os.getpid())",
         "self._owner is False",
         "a child spends its parent's budget again",
-        "tests/attacks/test_a15_double_spend.py::test_a_fork_does_not_copy_a_budget_in_memory",
+        "tests/attacks/test_a15_double_spend.py::test_fork_does_not_copy_a_budget_in_memory",
     ),
     Fault(
         "deleted-ledger-made-anew",
@@ -394,7 +394,7 @@ FAULTS = (
         'row["previous"] != end.digest',
         'row["previous"] is None',
         "entries can be exchanged for others",
-        "tests/attacks/test_a17_rollback_and_tampering.py::test_tampering_is_refused_with_its_place",
+        "tests/attacks/test_a17_rollback_and_tampering.py::test_tampering_is_refused_with_its_position",
     ),
     Fault(
         "rollback-passes",
@@ -402,7 +402,7 @@ FAULTS = (
         "connection.execute(entry).scalar() != expected.digest",
         "connection.execute(entry).scalar() is False",
         "an older copy of the ledger has its budget back",
-        "tests/attacks/test_a17_rollback_and_tampering.py::test_a_rolled_back_ledger_is_refused_beside_its_anchor",
+        "tests/attacks/test_a17_rollback_and_tampering.py::test_rolled_back_ledger_is_refused_by_its_anchor",
     ),
     Fault(
         "missing-entries-pass",
@@ -410,7 +410,7 @@ FAULTS = (
         "sum(balance.count for balance in balances.values()) != found.entries",
         "found.entries < 0",
         "removing an account's last entries gives its budget back",
-        "tests/attacks/test_a17_long_histories.py::test_what_a_total_rests_on_is_checked_on_opening",
+        "tests/attacks/test_a17_long_histories.py::test_entries_behind_a_total_are_checked_on_opening",
     ),
     Fault(
         "unlinked-last-entries-pass",
@@ -418,7 +418,7 @@ FAULTS = (
         'after is not None and after != row["digest"]',
         "after is False",
         "the last entry of an account is edited together with its digest alone",
-        "tests/attacks/test_a17_long_histories.py::test_the_last_entry_of_an_idle_account_is_held_by_the_one_after_it",
+        "tests/attacks/test_a17_long_histories.py::test_last_entry_of_an_idle_account_is_held_by_the_next_entry",
     ),
     Fault(
         "some-columns-not-digested",
@@ -490,7 +490,7 @@ FAULTS = (
         "commit(group)",
         "threading.Thread(target=commit, args=(group,)).start()",
         "an answer is seen whose charge waits for its commit yet",
-        f"{_GROUP}::test_one_commit_for_all_who_wait_and_nobody_goes_on_before_it",
+        f"{_GROUP}::test_waiting_charges_share_one_commit",
     ),
     Fault(
         "each-of-a-group-follows-the-same",
@@ -498,7 +498,7 @@ FAULTS = (
         "journal.follow_rows(each.rows)",
         "journal.chain.follow_entries(each.rows, journal.digests, journal.budgets.find_budget_digest)",
         "charges that wait together are each held against what was there before all of them",
-        f"{_GROUP}::test_a_charge_of_a_group_is_checked_against_those_before_it",
+        f"{_GROUP}::test_charge_in_a_group_is_checked_against_earlier_ones",
     ),
     Fault(
         "lost-groups-charged-again",
@@ -514,7 +514,7 @@ FAULTS = (
         "_require_written(connection, last, rows)",
         "",
         "a trap in the file undoes a charge as it is made",
-        "tests/attacks/test_a17_rollback_and_tampering.py::test_a_charge_that_does_not_stay_is_no_charge",
+        "tests/attacks/test_a17_rollback_and_tampering.py::test_undone_charge_is_no_charge",
     ),
     Fault(
         "queries-as-markup",

@@ -101,7 +101,7 @@ FAULTS = (
         "ln_up(1 + rate * (_bound_exp(epsilon) - 1))",
         "rate * epsilon",
         "a sample is said to lose its share of ε, where it loses more",
-        "tests/privacy/accounting/test_composition.py::test_sampling_amplifies_as_is_said",
+        "tests/privacy/accounting/test_composition.py::test_sampling_amplifies_as_stated",
     ),
     Fault(
         "sampled-profile-at-the-same-epsilon-over-the-rate",
@@ -109,7 +109,7 @@ FAULTS = (
         "1 + (epsilon.exp() - 1) / rate",
         "(epsilon / rate).exp()",
         "the profile of a sample falls too fast",
-        "tests/privacy/accounting/test_composition.py::test_sampling_amplifies_as_is_said",
+        "tests/privacy/accounting/test_composition.py::test_sampling_amplifies_as_stated",
     ),
     Fault(
         "rounded-bit-answered-as-it-is",
@@ -149,7 +149,7 @@ FAULTS = (
         'self.rate * (2 if self.neighbors == "replace" else 1)',
         "self.rate",
         "choices among experts lose four times the stated ρ",
-        "tests/privacy/test_experts.py::test_replaced_losses_cost_four_times_what_removed_ones_do",
+        "tests/privacy/test_experts.py::test_replaced_losses_cost_four_times_as_much_as_removed_ones",
     ),
     Fault(
         "published-rate-for-any-epsilon",

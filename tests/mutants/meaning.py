@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_DIFFERENTIAL = "tests/differential/test_differential.py::test_statements_mean_what_duckdb_means"
-_FOUND = "tests/differential/test_differential.py::test_what_was_found"
+_DIFFERENTIAL = "tests/differential/test_differential.py::test_statements_match_duckdb"
+_FOUND = "tests/differential/test_differential.py::test_former_finds_match_duckdb"
 _EXTREMES = "tests/differential/test_extremes.py"
 _NULL_GROUPS = "tests/properties/test_null_groups.py"
 _DETERMINED = "tests/properties/test_determined.py"
@@ -22,7 +22,7 @@ FAULTS = (
         "expr.function.integer_sql if expr.function.integer_sql and expr.type is Type.INTEGER else expr.function.sql",
         "expr.function.sql",
         "an interval makes arithmetic legal that fails on rows that a condition drops",
-        f"{_EXTREMES}::test_nothing_fails_on_rows_that_a_condition_drops",
+        f"{_EXTREMES}::test_rows_excluded_by_a_condition_cause_no_failure",
     ),
     Fault(
         "products-of-64-bits",
@@ -30,7 +30,7 @@ FAULTS = (
         "expr.function.integer_sql and expr.type is Type.INTEGER",
         "expr.function.integer_sql and expr.type is Type.INTEGER and expr.function.name != 'multiply'",
         "a product leaves 64 bits for one row",
-        f"{_EXTREMES}::test_nothing_fails_on_rows_that_a_condition_drops",
+        f"{_EXTREMES}::test_rows_excluded_by_a_condition_cause_no_failure",
     ),
     Fault(
         "distances-of-64-bits",
@@ -38,7 +38,7 @@ FAULTS = (
         "return get_dialect().integers.emit_right_shift(at, width)",
         'return get_dialect().integers.emit_right_shift(f"({at} + 4611686018427387904)", width)',
         "the distance of two points leaves 64 bits for one row",
-        f"{_EXTREMES}::test_nothing_fails",
+        f"{_EXTREMES}::test_fixed_statements_do_not_fail",
     ),
     Fault(
         "widened-numbers-are-real-in-unions",
@@ -62,7 +62,7 @@ FAULTS = (
         "is_statically_computable(relation.predicate, facts)",
         "True",
         "DISTINCT lists keys that a condition excludes, as it is not computed of listed values",
-        "tests/sql/test_present_groups.py::test_keys_alone_are_those_that_rows_have",
+        "tests/sql/test_present_groups.py::test_query_of_keys_shows_keys_with_rows",
     ),
     Fault(
         "keys-listed-under-what-takes-too-much-work",
@@ -70,7 +70,7 @@ FAULTS = (
         "reads_whole_table(release, facts) and not analysis.undecided_conditions",
         "reads_whole_table(release, facts)",
         "DISTINCT lists keys that a condition excludes, as computing it was given up",
-        "tests/sql/test_present_groups.py::test_keys_under_what_takes_too_much_work_are_those_that_rows_have",
+        "tests/sql/test_present_groups.py::test_query_of_keys_under_a_costly_condition_shows_keys_with_rows",
     ),
     Fault(
         "sums-of-nobody-without-a-notice",
@@ -151,7 +151,7 @@ FAULTS = (
         "condition[0] == counted[0]",
         "True",
         "a value is NULL because a count under another condition is 0",
-        "tests/properties/test_nobody.py::test_they_are_duckdbs",
+        "tests/properties/test_nobody.py::test_nulls_of_empty_groups_match_duckdb",
     ),
     Fault(
         "what-no-count-is-behind-is-shown",
@@ -159,7 +159,7 @@ FAULTS = (
         "return [True] * len(table.rows)",
         "return [False] * len(table.rows)",
         "a value is shown though no count says how many units are behind it",
-        "tests/attacks/test_a21_small_groups.py::test_what_is_not_measured_is_withheld",
+        "tests/attacks/test_a21_small_groups.py::test_unmeasured_value_is_withheld",
     ),
     Fault(
         "keys-of-two-columns-taken-for-coarse",
@@ -192,7 +192,7 @@ FAULTS = (
         "part = normalize_name(name), tuple(sorted(names)), column",
         "part = normalize_name(name), (column,), column",
         "groups by one column of a key of several are formed within units",
-        f"{_FINER}::test_a_unique_key_of_several_columns_is_declared_as_a_whole",
+        f"{_FINER}::test_unique_key_of_several_columns_is_declared_as_a_whole",
     ),
     Fault(
         "keys-keep-what-conditions-exclude",
@@ -224,7 +224,7 @@ FAULTS = (
         "return part.function.name not in facts.approximate_functions and _is_within_calendar(part)",
         "return _is_within_calendar(part)",
         "groups are left out by numbers that the engine computes otherwise",
-        "tests/engines/test_public_keys.py::test_last_digits_are_the_engine_s_own",
+        "tests/engines/test_public_keys.py::test_last_digits_follow_the_engine",
     ),
     Fault(
         "keys-lose-the-null-of-an-outer-join",
@@ -232,7 +232,7 @@ FAULTS = (
         "return values if values is None or not outer or None in values else (*values, None)",
         "return values",
         "rows without a partner are in no group",
-        f"{_IMAGES}::test_what_an_outer_join_keeps_is_in_the_domain",
+        f"{_IMAGES}::test_outer_join_keeps_null_in_the_domain",
     ),
     Fault(
         "a-left-join-limits-what-it-keeps",
@@ -240,7 +240,7 @@ FAULTS = (
         "found = relation.kind is JoinKind.INNER or any(map(_rejects_null, there))",
         "found = True",
         "rows that a LEFT JOIN finds no partner of are in no group",
-        f"{_IMAGES}::test_what_an_outer_join_keeps_is_in_the_domain",
+        f"{_IMAGES}::test_outer_join_keeps_null_in_the_domain",
     ),
     Fault(
         "keys-lose-what-an-outer-join-keeps",
@@ -256,7 +256,7 @@ FAULTS = (
         "iterate_key_conditions(outer.source, facts)",
         "()",
         "a condition on two keys leaves combinations of which it is not true",
-        f"{_IMAGES}::test_groups_that_no_row_can_have_are_not_shown",
+        f"{_IMAGES}::test_impossible_groups_are_not_shown",
     ),
     Fault(
         "keys-without-rows-shown-as-distinct",
@@ -264,7 +264,7 @@ FAULTS = (
         "measures_presence(plan.analysis.release)",
         "False",
         "SELECT DISTINCT under a condition shows keys that no row has",
-        f"{_PRESENT}::test_keys_alone_are_those_that_rows_have",
+        f"{_PRESENT}::test_query_of_keys_shows_keys_with_rows",
     ),
     Fault(
         "absence-taken-for-all-rows",
@@ -312,7 +312,7 @@ FAULTS = (
         "return [place not in empty for place in range(len(table.rows))]",
         "return [True for _ in range(len(table.rows))]",
         "a group of NULL that nobody is in enters averages over groups",
-        f"{_NULL_GROUPS}::test_a_group_of_nobody_is_in_no_aggregate_over_groups",
+        f"{_NULL_GROUPS}::test_empty_null_group_is_in_no_outer_aggregate",
     ),
     Fault(
         "small-groups-that-hold-much-left-out",
@@ -320,7 +320,7 @@ FAULTS = (
         "some and _is_sum_within_noise(plan, table, sorted(found))",
         "some",
         "days with a few rows each are left out, and with them most rows",
-        f"{_OCCUPIED}::test_small_groups_that_hold_much_together_are_all_shown",
+        f"{_OCCUPIED}::test_small_groups_with_a_large_total_are_all_shown",
     ),
     Fault(
         "noise-alone-shown-as-groups",
@@ -328,7 +328,7 @@ FAULTS = (
         "some and _is_sum_within_noise(plan, table, sorted(found))",
         "_is_sum_within_noise(plan, table, sorted(found))",
         "of groups that are all noise the greatest alone are shown",
-        f"{_OCCUPIED}::test_where_noise_may_be_all_every_group_is_shown",
+        f"{_OCCUPIED}::test_all_groups_are_shown_where_noise_dominates",
     ),
     Fault(
         "time-between-days-is-a-calendar",
@@ -336,7 +336,7 @@ FAULTS = (
         "len(times) == 1",
         "True",
         "a table of cohorts shows all months between two days that bounds allow, and empty ones are taken for answers",
-        f"{_OCCUPIED}::test_the_time_between_two_columns_is_no_calendar",
+        f"{_OCCUPIED}::test_difference_of_two_dates_is_no_calendar",
     ),
     Fault(
         "listed-groups-left-out",
@@ -344,7 +344,7 @@ FAULTS = (
         "isinstance(expr, Literal) or expr.type is Type.BOOLEAN or stated.get(expr) is not None",
         "isinstance(expr, Literal) or expr.type is Type.BOOLEAN",
         "values that a condition lists are taken for values that follow from bounds",
-        f"{_OCCUPIED}::test_groups_that_are_listed_are_all_shown",
+        f"{_OCCUPIED}::test_listed_groups_are_all_shown",
     ),
     Fault(
         "sums-of-nobody-are-numbers",
@@ -352,7 +352,7 @@ FAULTS = (
         "2 * count < whole",
         "False",
         "a sum of nobody is its noise",
-        f"{_OCCUPIED}::test_a_sum_of_nobody_is_null_where_its_count_says_so",
+        f"{_OCCUPIED}::test_sum_is_null_where_its_own_count_is_not_positive",
     ),
     Fault(
         "means-of-a-fraction-of-a-row-are-numbers",
@@ -360,7 +360,7 @@ FAULTS = (
         "2 * count < whole",
         "count <= 0",
         "a mean of nobody is a value at random in half of all cases, whose noisy count is a fraction above 0",
-        f"{_NOBODY}::test_a_mean_alone_of_nobody_is_null",
+        f"{_NOBODY}::test_mean_of_nobody_alone_is_null",
     ),
     Fault(
         "quantiles-of-nobody-are-numbers",
@@ -368,7 +368,7 @@ FAULTS = (
         "item.rank is not None or AGGREGATES[item.function].ratio",
         "AGGREGATES[item.function].ratio",
         "a maximum of nobody is a value at random within the bounds, beside a count of 0",
-        f"{_NOBODY}::test_the_count_that_is_shown_decides",
+        f"{_NOBODY}::test_shown_count_decides_on_null",
     ),
     Fault(
         "another-count-than-the-shown-one-decides",
@@ -376,7 +376,7 @@ FAULTS = (
         "[place for place, other in enumerate(items, first) if _is_deciding_count(other, item)]",
         "[]",
         "a mean of nobody stands beside a count of 0, since its own noisy count is another",
-        f"{_NOBODY}::test_the_count_that_is_shown_decides",
+        f"{_NOBODY}::test_shown_count_decides_on_null",
     ),
     Fault(
         "quantiles-cross",
@@ -408,7 +408,7 @@ FAULTS = (
         "omits = needs_occupied_groups(source)",
         "omits = True",
         "people in small groups of NULL are lost to sums over groups",
-        f"{_NULL_GROUPS}::test_groups_that_are_added_up_are_all_read",
+        f"{_NULL_GROUPS}::test_sums_over_groups_read_all_groups",
     ),
     Fault(
         "values-of-one-of-many-rows",
@@ -416,7 +416,7 @@ FAULTS = (
         "facts.look_up_multiplicity(Join(source, source, JoinKind.INNER, theirs)) > 1",
         "facts.look_up_multiplicity(Join(source, source, JoinKind.INNER, theirs)) > 2",
         "of two public rows with one key, one is shown for the rows of both",
-        f"{_DETERMINED}::test_what_is_not_determined_is_refused",
+        f"{_DETERMINED}::test_undetermined_columns_are_refused",
     ),
     Fault(
         "values-of-rows-with-null-keys",
@@ -424,7 +424,7 @@ FAULTS = (
         "_get_qualified_name(column) not in joined and self._has_null(source, column)",
         "False",
         "rows with NULL for a key are taken for rows without a partner",
-        f"{_DETERMINED}::test_what_is_not_determined_is_refused",
+        f"{_DETERMINED}::test_undetermined_columns_are_refused",
     ),
     Fault(
         "values-of-rows-that-are-not-joined",
@@ -432,7 +432,7 @@ FAULTS = (
         "join.condition is None",
         "True",
         "rows that a further condition leaves without a partner have its values",
-        f"{_DETERMINED}::test_what_is_not_determined_is_refused",
+        f"{_DETERMINED}::test_undetermined_columns_are_refused",
     ),
     Fault(
         "values-of-private-columns",
@@ -440,7 +440,7 @@ FAULTS = (
         "not is_private(source)",
         "True",
         "columns of private rows are looked up as if they were public",
-        f"{_DETERMINED}::test_what_is_not_determined_is_refused",
+        f"{_DETERMINED}::test_undetermined_columns_are_refused",
     ),
     Fault(
         "origins-through-joins-of-many-rows",
@@ -448,7 +448,7 @@ FAULTS = (
         "{column for _, column in join.on} >= set(right.columns[: len(right.keys)])",
         "True",
         "a join that repeats released rows is taken to keep them",
-        f"{_DETERMINED}::test_a_row_has_one_origin_where_it_finds_one_row",
+        f"{_DETERMINED}::test_row_has_one_origin_when_the_join_matches_one_row",
     ),
     Fault(
         "windows-within-try",
@@ -456,6 +456,6 @@ FAULTS = (
         "_TRY in template and has_window(argument)",
         "False",
         "EXP of a window over released rows fails after its charge",
-        "tests/sql/test_functions_of_windows.py::test_released_values_are_shown_as_duckdb_has_them[EXP(SUM(n) OVER ())]",
+        "tests/sql/test_functions_of_windows.py::test_released_values_match_duckdb[EXP(SUM(n) OVER ())]",
     ),
 )

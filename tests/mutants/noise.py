@@ -53,7 +53,7 @@ FAULTS = (
         "sample_two_sided_geometric(scale, vectors * (dimensions + 1), entropy)",
         "sample_two_sided_geometric(scale * 0 + 1, vectors * (dimensions + 1), entropy)",
         "the radius of a cube does not follow its scale",
-        "tests/statistical/test_samplers.py::test_cube_law",
+        "tests/statistical/test_samplers.py::test_l_infinity_samples_follow_the_law",
     ),
     Fault(
         "cube-of-a-radius-without-its-index",
@@ -61,7 +61,7 @@ FAULTS = (
         "magnitudes.sum(axis=1) + _sample_eulerian_indices(scale, dimensions, vectors, entropy)",
         "magnitudes.sum(axis=1) + 0 * _sample_eulerian_indices(scale, dimensions, vectors, entropy)",
         "small radii are drawn too often",
-        "tests/statistical/test_samplers.py::test_cube_law",
+        "tests/statistical/test_samplers.py::test_l_infinity_samples_follow_the_law",
     ),
     Fault(
         "cube-without-its-far-side",
@@ -69,7 +69,7 @@ FAULTS = (
         "np.repeat(2 * radii + 1, dimensions)",
         "np.repeat(2 * radii + (radii == 0), dimensions)",
         "no coordinate reaches the radius",
-        "tests/statistical/test_samplers.py::test_cube_law",
+        "tests/statistical/test_samplers.py::test_l_infinity_samples_follow_the_law",
     ),
     Fault(
         "words-that-agree-left-to-the-first-bits",
@@ -157,7 +157,7 @@ FAULTS = (
         "proposals[_accept_proposals(proposals, variance, scale, entropy)]",
         "proposals[_accept_proposals(proposals, variance, scale, entropy) | True]",
         "Gaussian noise is geometric",
-        "tests/statistical/test_samplers.py::test_gaussian_law[10]",
+        "tests/statistical/test_samplers.py::test_gaussian_samples_follow_the_law[10]",
     ),
     Fault(
         "thresholds-by-float",
@@ -197,7 +197,7 @@ FAULTS = (
         "np.frombuffer(os.urandom(8 * count), dtype=np.uint64)",
         "np.random.Generator(np.random.PCG64(7)).integers(0, 2**64, count, np.uint64)",
         "the noise is known beforehand",
-        "tests/attacks/test_a18_predictable_noise.py::test_no_module_seeds_or_keeps_a_generator",
+        "tests/attacks/test_a18_predictable_noise.py::test_no_module_seeds_or_stores_a_generator",
     ),
     Fault(
         "entropy-shared-by-a-fork",
@@ -224,7 +224,7 @@ FAULTS = (
         "2 if analysis.replace else 1",
         "1 if analysis.replace else 1",
         "of a person who is replaced only half of the groups is paid for",
-        "tests/properties/test_tosses.py::test_no_neighbour_changes_more_groups_than_are_paid_for",
+        "tests/properties/test_tosses.py::test_no_neighbour_changes_more_groups_than_charged",
     ),
     Fault(
         "tosses-below-the-minimum",
@@ -280,7 +280,7 @@ FAULTS = (
         "distance + 1",
         "distance",
         "refined noise keeps the law of what it was",
-        "tests/privacy/mechanisms/test_coupling.py::test_both_answers_together_lose_what_the_second_loses",
+        "tests/privacy/mechanisms/test_coupling.py::test_both_answers_together_lose_as_much_as_the_second",
     ),
     Fault(
         "exact-values-remembered",
@@ -328,7 +328,7 @@ FAULTS = (
         "(False,) * ROUNDS + (True,)",
         "()",
         "HAVING DP_INTERVAL_LOW(n) > 100 keeps rows whose interval is too narrow for the few that are kept",
-        "tests/statistical/test_chosen_rows.py::test_the_ends_of_the_greatest_are_those_of_the_result[pure]",
+        "tests/statistical/test_chosen_rows.py::test_ends_of_the_greatest_match_those_of_the_result[pure]",
     ),
     Fault(
         "derived-rows-share-their-noise",
@@ -344,7 +344,7 @@ FAULTS = (
         "expr.function in _WINDOWS",
         "expr.function != 'rank'",
         "shares of the greatest count have an interval that noise moved",
-        "tests/statistical/test_derived_intervals.py::test_what_noise_chooses_has_no_interval_and_a_notice[pure-a part of the greatest]",
+        "tests/statistical/test_derived_intervals.py::test_value_chosen_by_noise_has_no_interval_and_a_notice[pure-a part of the greatest]",
     ),
     Fault(
         "rows-that-noise-filters-are-steady",
@@ -352,6 +352,6 @@ FAULTS = (
         "_are_all_noiseless([relation.predicate], below) and _is_steady_relation(below)",
         "_is_steady_relation(below)",
         "a sum over groups whose noisy counts are large has the interval of one over given groups",
-        "tests/statistical/test_derived_intervals.py::test_what_noise_chooses_has_no_interval_and_a_notice[pure-a sum of chosen rows]",
+        "tests/statistical/test_derived_intervals.py::test_value_chosen_by_noise_has_no_interval_and_a_notice[pure-a sum of chosen rows]",
     ),
 )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_LAW = "tests/properties/test_parts.py::test_what_is_charged_to_a_part_reads_no_unit_outside_of_it"
-_PLACES = "tests/privacy/accounting/test_partitions.py::test_each_place_has_spent_what_was_charged_to_boxes_around_it"
+_LAW = "tests/properties/test_parts.py::test_charge_to_a_part_reads_no_unit_outside"
+_PLACES = "tests/privacy/accounting/test_partitions.py::test_each_place_has_spent_the_charges_of_its_boxes"
 _LEDGER = "tests/ledger/test_ledger_partitions.py"
 _JOINED = "tests/properties/test_inherited_parts.py"
-_STRAY = f"{_JOINED}::test_units_outside_of_an_inherited_part_change_nothing"
-_LOST = f"{_JOINED}::test_a_scan_that_inherits_a_part_loses_no_row_that_counts"
+_STRAY = f"{_JOINED}::test_units_outside_an_inherited_part_change_nothing"
+_LOST = f"{_JOINED}::test_scan_with_an_inherited_part_keeps_all_counted_rows"
 
 FAULTS = (
     Fault(
@@ -34,7 +34,7 @@ FAULTS = (
         "scan.contribution is None or not (scan.unit.kind is UnitKind.ROW or scan.unit.is_known)",
         "scan.contribution is None",
         "rows whose unit the scan does not know are confined, and nothing sees to it that it lies in one part",
-        "tests/properties/test_parts.py::test_rows_of_units_that_a_scan_does_not_know_are_charged_as_a_whole",
+        "tests/properties/test_parts.py::test_rows_with_units_unknown_to_the_scan_are_charged_as_a_whole",
     ),
     Fault(
         "owners-of-links-are-not-charged-whole",
@@ -50,7 +50,7 @@ FAULTS = (
         "analyze_release(release if replaced else with_partition_filters(release), lowered.lookups, replace=replaced, separate_keys=lowered.options.separate_keys)",
         "analyze_release(with_partition_filters(release), lowered.lookups, replace=replaced, separate_keys=lowered.options.separate_keys)",
         "one who is replaced by somebody in another part is charged in one of them",
-        "tests/analysis/test_predicates.py::test_replaced_units_confine_nothing",
+        "tests/analysis/test_predicates.py::test_replaced_units_narrow_no_scan",
     ),
     Fault(
         "parts-are-named-by-their-column-alone",
@@ -58,7 +58,7 @@ FAULTS = (
         'return cls(column, f"{_format_name(column)} bounds {low} {high}", low, high, None)',
         "return cls(column, _format_name(column), low, high, None)",
         "after new bounds, rows that lie elsewhere now have a budget that is not spent",
-        "tests/properties/test_parts.py::test_a_table_that_is_declared_anew_is_charged_as_a_whole",
+        "tests/properties/test_parts.py::test_redeclared_table_is_charged_as_a_whole",
     ),
     Fault(
         "several-scans-charged-to-the-last",
@@ -130,7 +130,7 @@ FAULTS = (
         "period > self.period",
         "period != self.period",
         "a clock that falls back gives a new budget, and again when it is put right",
-        f"{_LEDGER}::test_a_budget_that_renews_begins_anew_and_never_goes_back",
+        f"{_LEDGER}::test_renewing_budget_starts_over_and_never_goes_back",
     ),
     Fault(
         "analysts-charged-alone",
@@ -286,7 +286,7 @@ FAULTS = (
         'return self.name if source is None else f"{self.name} of {json.dumps(normalize_name(source.table))}"',
         "return self.name",
         "somebody who lies elsewhere by another table has a second budget there",
-        f"{_JOINED}::test_a_column_of_another_table_is_another_dimension",
+        f"{_JOINED}::test_column_of_another_table_is_another_dimension",
     ),
     Fault(
         "rolls-are-read-free",
@@ -294,7 +294,7 @@ FAULTS = (
         "read[table].append(_compute_box(list_source_filters(table, scan)))",
         "pass",
         "units whose rows decide what is read of another table are not charged in their own",
-        f"{_JOINED}::test_rolls_are_charged_where_they_are_read",
+        f"{_JOINED}::test_rolling_windows_are_charged_where_they_are_read",
     ),
     Fault(
         "units-of-links-have-their-own-part",
@@ -302,6 +302,6 @@ FAULTS = (
         "scan.unit.kind is not UnitKind.COLUMN or not scan.unit.is_known",
         "scan.unit.kind is not UnitKind.COLUMN",
         "rows whose unit the scan does not know are looked for among ids that they do not have",
-        f"{_JOINED}::test_links_lead_to_parts_only_where_the_scan_follows_them",
+        f"{_JOINED}::test_links_lead_to_parts_where_the_scan_follows_them",
     ),
 )

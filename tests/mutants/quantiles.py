@@ -27,7 +27,7 @@ FAULTS = (
         "QuantileSelection.compute_step_range(rank) * analysis.bound.rows",
         "QuantileSelection.compute_step_range(rank)",
         "a unit with several rows moves a value in order as one with a single row",
-        "tests/properties/test_ranked.py::test_a_unit_moves_penalties_apart_as_derived",
+        "tests/properties/test_ranked.py::test_unit_moves_penalty_differences_as_derived",
     ),
     Fault(
         "range-of-one-side",
@@ -35,7 +35,7 @@ FAULTS = (
         "return 2 * (_compute_steps_per_row(rank) - _compute_least_growth(rank))",
         "return _compute_steps_per_row(rank) - _compute_least_growth(rank)",
         "points on both sides of a rank are taken to move the same way",
-        "tests/planning/test_quantiles.py::test_one_row_moves_penalties_apart_as_derived",
+        "tests/planning/test_quantiles.py::test_one_row_changes_penalty_differences_as_derived",
     ),
     Fault(
         "ends-where-the-value-is",
@@ -83,7 +83,7 @@ FAULTS = (
         "return 2 * (_compute_steps_per_row(rank) - _compute_least_growth(rank))",
         "return 2 * (_compute_steps_per_row(rank) - 2 * _compute_least_growth(rank))",
         "a row moves penalties further apart than is charged where a rank is moved inside",
-        "tests/planning/test_quantiles.py::test_one_row_moves_penalties_apart_as_derived",
+        "tests/planning/test_quantiles.py::test_one_row_changes_penalty_differences_as_derived",
     ),
     Fault(
         "windows-of-ranks-that-are-not-moved",
@@ -91,7 +91,7 @@ FAULTS = (
         "not quantile.shift",
         "True",
         "values near the point that is asked for are taken for far ones",
-        "tests/properties/test_ranked.py::test_windows_have_all_that_is_near",
+        "tests/properties/test_ranked.py::test_windows_hold_all_near_points",
     ),
     Fault(
         "windows-of-the-value-for-its-ends",
@@ -99,7 +99,7 @@ FAULTS = (
         "bool(quantile.interval_end)",
         "False",
         "values near an end are taken for far ones",
-        "tests/properties/test_ranked.py::test_windows_have_all_that_is_near",
+        "tests/properties/test_ranked.py::test_windows_hold_all_near_points",
     ),
     Fault(
         "ends-free-of-charge",
@@ -115,7 +115,7 @@ FAULTS = (
         "not all_rows",
         "all_rows is None",
         "the best group may be one whose rows nobody can be joined to",
-        "tests/analysis/test_public_tables.py::test_the_best_group_is_one_that_a_row_can_be_in",
+        "tests/analysis/test_public_tables.py::test_best_group_is_one_that_rows_can_have",
     ),
     Fault(
         "public-rows-without-private-ones-left-out",
@@ -123,7 +123,7 @@ FAULTS = (
         "release = replace(release, all_public_rows=True)",
         "release = replace(release, all_public_rows=False)",
         "of a public LEFT JOIN, groups are missing that no private row can be joined to",
-        "tests/properties/test_public_left_joins.py::test_answers_are_duckdbs[0-COUNT(x + w)]",
+        "tests/properties/test_public_left_joins.py::test_public_left_joins_match_duckdb[0-COUNT(x + w)]",
     ),
     Fault(
         "products-of-independent-factors",
@@ -220,7 +220,7 @@ FAULTS = (
         "is_widened(expr)",
         "False",
         "the text of 2 is 2.0 where it was computed in a derived table",
-        "tests/differential/test_differential.py::test_what_was_found[the text of a whole number that was computed without bounds]",
+        "tests/differential/test_differential.py::test_former_finds_match_duckdb[the text of a whole number that was computed without bounds]",
     ),
     Fault(
         "derived-columns-forget-their-digits",
@@ -284,7 +284,7 @@ FAULTS = (
         "round(position / self.step)",
         "position // self.step",
         "the engine's point of a public value is no candidate, but the one beside it",
-        "tests/analysis/test_public_tables.py::test_quantiles_are_chosen_among_public_values",
+        "tests/analysis/test_public_tables.py::test_quantiles_are_selected_among_public_values",
     ),
     Fault(
         "ends-among-public-values-alone",
@@ -292,7 +292,7 @@ FAULTS = (
         "{lattice.low, *points, lattice.high}",
         "{*points}",
         "of few rows there is no end that surely holds the quantile",
-        "tests/properties/test_ranked.py::test_ends_among_public_values_have_the_bounds",
+        "tests/properties/test_ranked.py::test_ends_among_public_values_include_the_bounds",
     ),
     Fault(
         "floats-decide-what-they-do-not-know",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .fault import Fault
 
 _FORGED = "tests/attacks/test_a37_receipts.py::test_forged_fields_are_refused"
-_LAW = "tests/properties/test_receipts.py::test_receipts_are_borne_out_and_changed_ones_are_not"
+_LAW = "tests/properties/test_receipts.py::test_genuine_receipts_pass_and_changed_ones_fail"
 _CHARGED = "tests/api/test_charged_answers.py"
 _STEPS = "tests/api/test_relative.py"
 
@@ -75,7 +75,7 @@ FAULTS = (
         }
         """,
         "the unit that a receipt names is in no entry, so that the receipt cannot be verified",
-        "tests/attacks/test_a37_receipts.py::test_genuine_receipts_are_borne_out[refined]",
+        "tests/attacks/test_a37_receipts.py::test_genuine_receipts_pass_the_check[refined]",
     ),
     Fault(
         "noise-that-was-not-drawn",
@@ -83,7 +83,7 @@ FAULTS = (
         "return plan if isinstance(self.law, CoupledRefinement) else self.law.plan",
         "return plan",
         "the ledger records noise that nobody drew",
-        "tests/attacks/test_a37_receipts.py::test_the_entry_of_a_refinement_says_what_was_drawn",
+        "tests/attacks/test_a37_receipts.py::test_entry_of_a_refinement_states_the_drawn_noise",
     ),
     Fault(
         "noise-of-the-answer-unsaid",
@@ -91,7 +91,7 @@ FAULTS = (
         "None if answered == drawn else answered",
         "None",
         "receipts of refined answers are refused",
-        "tests/attacks/test_a37_receipts.py::test_genuine_receipts_are_borne_out[refined]",
+        "tests/attacks/test_a37_receipts.py::test_genuine_receipts_pass_the_check[refined]",
     ),
     Fault(
         "steps-left-out",
@@ -99,7 +99,7 @@ FAULTS = (
         '[charge.id for charge in charges[:-1]] != last.details.get("steps", [])',
         "not charges",
         "a search looks cheaper than it was",
-        "tests/attacks/test_a37_receipts.py::test_a_step_is_not_left_out",
+        "tests/attacks/test_a37_receipts.py::test_missing_step_is_refused",
     ),
     Fault(
         "losses-of-all-tables-by-hearsay",
@@ -115,7 +115,7 @@ FAULTS = (
         "len(found) != len(pairs)",
         "len(found) > len(pairs)",
         "what is checked is not what is read",
-        'tests/attacks/test_a37_receipts.py::test_a_receipt_has_one_reading[{"query": "a", "query": "b"}]',
+        'tests/attacks/test_a37_receipts.py::test_receipt_has_one_reading[{"query": "a", "query": "b"}]',
     ),
     Fault(
         "charged-steps-lost",
@@ -191,7 +191,7 @@ FAULTS = (
         "continue",
         "raise",
         "a second Ctrl-C leaves the query running, and its connection in use",
-        "tests/backends/test_interrupts.py::test_a_second_ctrl_c_leaves_no_query_running",
+        "tests/backends/test_interrupts.py::test_second_ctrl_c_leaves_no_query_running",
     ),
     Fault(
         "interrupts-as-failures",
@@ -199,7 +199,7 @@ FAULTS = (
         'str(error) == "Query interrupted"',
         'str(error) == ""',
         "Ctrl-C is reported as a failure of the engine, and counted as one",
-        "tests/backends/test_interrupts.py::test_other_errors_are_no_cancellation",
+        "tests/backends/test_interrupts.py::test_other_errors_are_not_cancellations",
     ),
     Fault(
         "terminals-steered-by-csv",

@@ -162,7 +162,7 @@ FAULTS = (
         """,
         "connection.closed",
         "claims that were deleted are not missed where a release is refined",
-        f"{_KEPT}::test_deleted_claims_are_missed_where_they_are_used",
+        f"{_KEPT}::test_deleted_claims_are_found_on_use",
     ),
     Fault(
         "claims-not-chained",
@@ -170,7 +170,7 @@ FAULTS = (
         'claims.digest != row["claims"]',
         'claims.digest == ""',
         "an entry vouches for other claims than were made",
-        f"{_BESIDE}::test_an_entry_vouches_for_the_claims_before_it",
+        f"{_BESIDE}::test_entry_holds_the_earlier_claims",
     ),
     Fault(
         "claims-not-looked-up",
@@ -178,7 +178,7 @@ FAULTS = (
         'claims.digest != end["claims"]',
         'claims.digest == ""',
         "claims that were exchanged for others pass where a long ledger is opened",
-        f"{_BESIDE}::test_exchanged_claims_are_found_where_a_long_ledger_is_opened",
+        f"{_BESIDE}::test_exchanged_claims_are_found_when_a_long_ledger_opens",
     ),
     Fault(
         "stored-releases-not-walked",
@@ -186,7 +186,7 @@ FAULTS = (
         "replace(chain, stored_head=verify_stored_releases(connection, digests, chain.claims, vouched_digests))",
         "chain",
         "verify says unbroken of a ledger whose stored releases were edited",
-        f"{_BESIDE}::test_an_edited_release_does_not_pass",
+        f"{_BESIDE}::test_edited_release_is_refused",
     ),
     Fault(
         "bodies-not-held-against-their-digests",
@@ -202,7 +202,7 @@ FAULTS = (
         "journal.write_anchor()",
         "",
         "the newest stored release is edited beside an anchor",
-        f"{_BESIDE}::test_an_edited_release_does_not_pass",
+        f"{_BESIDE}::test_edited_release_is_refused",
     ),
     Fault(
         "databases-not-told-apart",
@@ -210,7 +210,7 @@ FAULTS = (
         "(_freeze_content(content), own, database)",
         "(_freeze_content(content), own)",
         "the count of one database is answered for another",
-        f"{_DATABASES}::test_a_file_that_took_the_place_of_another",
+        f"{_DATABASES}::test_replaced_file_keeps_the_budget_without_its_answers",
     ),
     Fault(
         "ledger-of-two-databases",
@@ -229,7 +229,7 @@ FAULTS = (
         """,
         "before = journal.chain",
         "two databases that are open at once share a ledger",
-        f"{_DATABASES}::test_two_that_are_open_at_once",
+        f"{_DATABASES}::test_first_charge_binds_the_ledger_to_one_database",
     ),
     Fault(
         "failures-not-noted",
@@ -240,7 +240,7 @@ FAULTS = (
         """,
         "pass",
         "a query that fails may be asked again and again",
-        f"{_FAILURES}::test_a_table_is_locked_after_so_many_failures",
+        f"{_FAILURES}::test_table_is_locked_after_several_failures",
     ),
     Fault(
         "locked-tables-read",
@@ -248,7 +248,7 @@ FAULTS = (
         "return failures >= self.by_table.get(table, MOST_FAILURES)",
         "return failures > self.by_table.get(table, MOST_FAILURES)",
         "a table is read once more than its policy allows failures",
-        f"{_FAILURES}::test_a_table_is_locked_after_so_many_failures",
+        f"{_FAILURES}::test_table_is_locked_after_several_failures",
     ),
     Fault(
         "refined-beyond-a-reset",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .fault import Fault
 
 _SLICES = "tests/ledger/test_reservations.py"
-_FORGED = "tests/attacks/test_a17_slices.py::test_forged_slices_do_not_add_up"
+_FORGED = "tests/attacks/test_a17_slices.py::test_forged_slices_are_refused"
 _FACE = "tests/api/test_reservations.py"
 
 _LAW = "tests/ledger/test_every_column.py"
@@ -105,7 +105,7 @@ FAULTS = (
         '(compute_partitions_digest(parts), compute_reservations_digest(reservations)) == (row["parts"], row["slices"])',
         'compute_partitions_digest(parts) == row["parts"]',
         "whoever edits what is kept of a slice spends it again",
-        f"{_SLICES}::test_long_ledgers_take_their_slices_as_they_are_kept",
+        f"{_SLICES}::test_long_ledgers_read_their_stored_slices",
     ),
     Fault(
         "rows-beside-the-entries",
@@ -162,6 +162,6 @@ FAULTS = (
         "self._reservation.close()",
         "pass",
         "a session that ends keeps what it has not spent",
-        f"{_FACE}::test_closing_returns_a_reservation_and_a_crash_keeps_it",
+        f"{_FACE}::test_closing_returns_a_reservation_and_a_crash_does_not",
     ),
 )

@@ -15,7 +15,7 @@ FAULTS = (
         "where.append(emit_sample_condition(name, rate))",
         "pass",
         "all units are read, at the price of a part of them",
-        f"{_LAW}::test_the_law_of_an_answer_keeps_its_epsilon[COUNT(*)-50-epsilon0]",
+        f"{_LAW}::test_answer_of_a_sample_keeps_its_epsilon[COUNT(*)-50-epsilon0]",
     ),
     Fault(
         "one-secret-for-all",
@@ -23,7 +23,7 @@ FAULTS = (
         "drawn = draw_secret(entropy)",
         "drawn = PLACEHOLDER",
         "everybody can compute who is in a sample, which is the same in all releases",
-        f"{_SECRET}::test_no_two_answers_are_of_one_sample",
+        f"{_SECRET}::test_no_two_answers_share_a_sample",
     ),
     Fault(
         "last-stage-of-another-sample",
@@ -43,7 +43,7 @@ FAULTS = (
         "int(rate * 2**256)",
         "int(rate * 2**256) + 1",
         "a unit is in a sample more often than is charged for",
-        f"{_LAW}::test_the_rate_is_rounded_down",
+        f"{_LAW}::test_rate_is_rounded_down",
     ),
     Fault(
         "loss-divided-by-the-rate",
@@ -51,7 +51,7 @@ FAULTS = (
         "grown = 1 / rate - Fraction(power, 10**_DIGITS) * (1 / rate - 1)",
         "grown = 1 / rate",
         "a small loss is taken to grow by the inverse of the rate, which is beyond the theorem",
-        f"{_LOSS}::test_the_loss_on_a_sample_is_amplified_to_what_is_charged",
+        f"{_LOSS}::test_loss_on_a_sample_is_amplified_to_the_charge",
     ),
     Fault(
         "verification-takes-any-loss-on-a-sample",
@@ -59,7 +59,7 @@ FAULTS = (
         "known = rate * 10**_CHARGE_PLACES + (1 - rate) * of_loss <= of_rest",
         "known = loss <= epsilon / rate",
         "the planner's amplification is not derived again",
-        f"{_LOSS}::test_the_loss_on_a_sample_is_amplified_to_what_is_charged",
+        f"{_LOSS}::test_loss_on_a_sample_is_amplified_to_the_charge",
     ),
     Fault(
         "verification-does-not-amplify",
@@ -81,7 +81,7 @@ FAULTS = (
         """,
         "",
         "a unit that replaces another is charged as one that leaves",
-        f"{_LAW}::test_what_is_not_proven_of_samples_is_refused",
+        f"{_LAW}::test_unproven_samples_are_refused",
     ),
     Fault(
         "one-table-of-two-sampled",
@@ -89,7 +89,7 @@ FAULTS = (
         "any(len(rates) > 1 for rates in read)",
         "False",
         "rows of units that are not in the sample are read from another table",
-        "tests/sql/test_fixtures.py::test_refusal[samples: One table of two]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[samples: One table of two]",
     ),
     Fault(
         "several-releases-of-one-sample",
@@ -97,7 +97,7 @@ FAULTS = (
         "len(releases) > 1",
         "False",
         "totals and parts are made to agree that are of two samples",
-        "tests/sql/test_fixtures.py::test_refusal[samples: Several releases]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[samples: Several releases]",
     ),
     Fault(
         "samples-refined",
@@ -105,7 +105,7 @@ FAULTS = (
         "not self._can_refine(part.tables) or find_sampling_rate(part.release.input) is not None",
         "not self._can_refine(part.tables)",
         "the difference is charged for another sample, whose loss is not a part of the first one's",
-        f"{_LAW}::test_a_sample_is_replayed_and_never_refined_or_combined",
+        f"{_LAW}::test_sample_is_replayed_and_never_refined_or_combined",
     ),
     Fault(
         "synthetic-tables-of-samples",
@@ -113,6 +113,6 @@ FAULTS = (
         "find_sampling_rate(part.release.input) is not None",
         "False",
         "a synthetic table is charged as though its choices were amplified",
-        f"{_LAW}::test_no_synthetic_table_is_made_of_a_sample",
+        f"{_LAW}::test_synthetic_table_of_a_sample_is_refused",
     ),
 )

@@ -13,7 +13,7 @@ FAULTS = (
         "self._is_charged",
         "False",
         "whether a client's limit ends a charged statement tells, in an error, that one row made it slow",
-        f"{_LIMITS}::test_a_client_cancels_nothing_after_the_charge[True]",
+        f"{_LIMITS}::test_client_cannot_cancel_after_the_charge[True]",
     ),
     Fault(
         "steps-cancelled-apart",
@@ -21,7 +21,7 @@ FAULTS = (
         "self._is_charged = True",
         "",
         "a client who cancels between two charges of one statement sees how long the first took",
-        f"{_LIMITS}::test_the_steps_of_one_statement_are_cancelled_together_or_not_at_all",
+        f"{_LIMITS}::test_steps_of_a_statement_are_cancelled_together",
     ),
     Fault(
         "interrupts-not-counted",
@@ -29,7 +29,7 @@ FAULTS = (
         "note(STOPPED if requests.is_stopped else CANCELLED)",
         "",
         "Ctrl-C, `interrupt` and an owner's limit are exact bits without number",
-        f"{_LIMITS}::test_what_ends_a_statement_in_this_process_is_a_failure[interrupt-1]",
+        f"{_LIMITS}::test_ending_a_statement_in_process_is_a_failure[interrupt-1]",
     ),
     Fault(
         "answers-after-the-limit-not-counted",
@@ -37,7 +37,7 @@ FAULTS = (
         "engine.stops.require_not_stopped()",
         "",
         "an answer that comes steps of the grid later than the owner's limit is no failure",
-        f"{_LIMITS}::test_an_owner_s_limit_is_a_failure[True]",
+        f"{_LIMITS}::test_owner_s_limit_is_a_failure[True]",
     ),
     Fault(
         "ended-processes-not-counted",
@@ -53,7 +53,7 @@ FAULTS = (
         "self.is_stopped = True",
         "self.is_cancelled = True",
         "a statement of one analyst holds a worker for as long as it runs",
-        f"{_LIMITS}::test_a_server_s_owner_ends_what_is_too_long_as_a_failure[seconds]",
+        f"{_LIMITS}::test_server_owner_ends_a_long_statement_as_a_failure[seconds]",
     ),
     Fault(
         "unknown-user-let-in",
@@ -181,7 +181,7 @@ FAULTS = (
         "portal.answer is not None",
         "portal.answer is not None and limit == 0",
         "each part of an answer that is fetched is a query of its own",
-        "tests/interfaces/server/test_conversation.py::test_a_portal_is_run_once_however_often_it_is_executed",
+        "tests/interfaces/server/test_conversation.py::test_portal_runs_once",
     ),
     Fault(
         "leaving-loses-the-answer",
@@ -335,7 +335,7 @@ FAULTS = (
         "self._owners if owner and self._all.locked() else self._all",
         "self._all",
         "two analysts keep the owner from asking, looking and ending what they run",
-        "tests/attacks/test_a47_starved_server.py::test_an_owner_asks_looks_and_ends_while_all_workers_are_taken",
+        "tests/attacks/test_a47_starved_server.py::test_owner_can_query_while_all_workers_are_taken",
     ),
     Fault(
         "connections-for-one-person",
@@ -343,7 +343,7 @@ FAULTS = (
         "names.count(user.name) < limits.connections - len(names)",
         "len(names) < limits.connections",
         "one analyst takes all connections",
-        "tests/attacks/test_a47_starved_server.py::test_nobody_takes_the_connections_of_all",
+        "tests/attacks/test_a47_starved_server.py::test_no_analyst_takes_all_connections",
     ),
     Fault(
         "refused-again-and-again",
@@ -367,7 +367,7 @@ FAULTS = (
         "unread if unread > _UNCOUNTED else 0",
         "0",
         "a person's connections hold 4 MB each of messages that never end",
-        "tests/attacks/test_a47_starved_server.py::test_messages_that_never_end_hold_no_more_than_a_person_may",
+        "tests/attacks/test_a47_starved_server.py::test_unfinished_messages_are_bounded_per_person",
     ),
     Fault(
         "silent-logins-stay",
@@ -375,7 +375,7 @@ FAULTS = (
         "oldest is None or time.monotonic() - oldest.connected_at < SILENT_SECONDS",
         "True",
         "an analyst keeps the owner out from the network that they share",
-        "tests/attacks/test_a47_starved_server.py::test_silent_logins_from_the_owner_s_own_network_keep_her_out_for_a_second",
+        "tests/attacks/test_a47_starved_server.py::test_silent_logins_from_the_owner_s_network_block_her_for_a_second",
     ),
     Fault(
         "anybody-ends-statements",
@@ -383,7 +383,7 @@ FAULTS = (
         "found is None or not (user.role.is_owner or found.user.name == user.name)",
         "found is None",
         "an analyst ends what others have paid for",
-        "tests/attacks/test_a47_starved_server.py::test_an_owner_asks_looks_and_ends_while_all_workers_are_taken",
+        "tests/attacks/test_a47_starved_server.py::test_owner_can_query_while_all_workers_are_taken",
     ),
     Fault(
         "analysts-stop-what-was-charged",
@@ -391,7 +391,7 @@ FAULTS = (
         "running.stop if stop else running.cancel",
         "running.stop",
         "an analyst ends a charged statement, and learns by it how long one row takes",
-        "tests/attacks/test_a47_starved_server.py::test_only_an_owner_stops_what_was_charged",
+        "tests/attacks/test_a47_starved_server.py::test_only_an_owner_stops_a_charged_statement",
     ),
     Fault(
         "everybody-s-statements-shown",
@@ -399,7 +399,7 @@ FAULTS = (
         "user.role.can_view_all or each.user.name == user.name",
         "True",
         "an analyst reads the questions of others, who may have meant them for nobody",
-        "tests/attacks/test_a47_starved_server.py::test_an_owner_asks_looks_and_ends_while_all_workers_are_taken",
+        "tests/attacks/test_a47_starved_server.py::test_owner_can_query_while_all_workers_are_taken",
     ),
     Fault(
         "endings-unaudited",
@@ -407,7 +407,7 @@ FAULTS = (
         "self.audit.note_event(what, by=by.name, user=member.user.name, door=member.door, peer=member.peer)",
         "pass",
         "nobody can say later who ended a statement that was charged",
-        "tests/attacks/test_a47_starved_server.py::test_an_owner_asks_looks_and_ends_while_all_workers_are_taken",
+        "tests/attacks/test_a47_starved_server.py::test_owner_can_query_while_all_workers_are_taken",
     ),
     Fault(
         "reload-waits-for-one-statement",
@@ -415,7 +415,7 @@ FAULTS = (
         "end()",
         "None",
         "one statement keeps the owner from lowering a budget or removing a user",
-        "tests/attacks/test_a47_starved_server.py::test_a_reload_ends_what_does_not_end_by_itself",
+        "tests/attacks/test_a47_starved_server.py::test_reload_ends_running_statements",
     ),
     Fault(
         "rows-of-portals-uncounted",
@@ -423,7 +423,7 @@ FAULTS = (
         "self._named.keep_rows(portal, found.size)",
         "pass",
         "answers of which one row is fetched fill the server's memory",
-        "tests/attacks/test_a47_starved_server.py::test_suspended_portals_hold_no_more_than_a_person_may",
+        "tests/attacks/test_a47_starved_server.py::test_suspended_portals_are_bounded_per_person",
     ),
     Fault(
         "portals-outlive-their-transaction",
@@ -431,7 +431,7 @@ FAULTS = (
         "command in ('commit', 'rollback')",
         "False",
         "answers stay in the memory after the transaction that they were fetched in",
-        "tests/attacks/test_a47_starved_server.py::test_suspended_portals_hold_no_more_than_a_person_may",
+        "tests/attacks/test_a47_starved_server.py::test_suspended_portals_are_bounded_per_person",
     ),
     Fault(
         "long-texts-read-where-all-wait",
@@ -439,7 +439,7 @@ FAULTS = (
         "len(text) > MOST_READ_HERE",
         "False",
         "one analyst's texts hold up all logins and cancels for seconds",
-        "tests/attacks/test_a47_starved_server.py::test_long_texts_are_not_read_where_all_wait",
+        "tests/attacks/test_a47_starved_server.py::test_long_texts_are_not_read_on_the_event_loop",
     ),
     Fault(
         "answers-written-at-once",
@@ -471,7 +471,7 @@ FAULTS = (
         "not user.role.is_owner",
         "False",
         "the places that are kept for owners are taken by others",
-        "tests/attacks/test_a47_starved_server.py::test_an_owner_gets_in_by_http_where_all_connections_are_taken",
+        "tests/attacks/test_a47_starved_server.py::test_owner_connects_by_http_when_all_connections_are_taken",
     ),
     Fault(
         "parameters-without-types-are-texts",
@@ -504,6 +504,6 @@ FAULTS = (
         """Index('entries_of_analyst', 'analyst', 'kind', 'id')""",
         """Index('entries_of_analyst', 'kind', 'id')""",
         "whoever looks at a history holds up all charges, the longer the older the ledger is",
-        "tests/ledger/test_ledger_files.py::test_an_analyst_s_history_costs_the_same_whatever_others_have_asked",
+        "tests/ledger/test_ledger_files.py::test_history_of_an_analyst_costs_the_same_with_other_queries",
     ),
 )

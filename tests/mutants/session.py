@@ -48,7 +48,7 @@ FAULTS = (
         "any(normalize_name(each.name) == name for each in self._engine.current.catalog.tables.values())",
         "any(each.name == statement.name for each in self._engine.current.catalog.tables.values())",
         "a table of a session has the name of a private one in capitals",
-        f"{_NAMES}::test_a_statement_is_read_whole_or_refused",
+        f"{_NAMES}::test_statement_is_read_whole_or_refused",
     ),
     Fault(
         "sessions-in-turn-share-tables",
@@ -56,7 +56,7 @@ FAULTS = (
         "not self._is_enabled",
         "False",
         "a server's connection keeps one user's tables for the next",
-        f"{_NAMES}::test_sessions_in_turn_share_no_tables",
+        f"{_NAMES}::test_successive_sessions_share_no_tables",
     ),
     Fault(
         "columns-of-a-local-table-not-randomised",
@@ -64,7 +64,7 @@ FAULTS = (
         'called = len(item) > 3 and _is_word(item[0], "RANDOMIZE") and item[1].token_type is _OPEN and bool(ends)',
         "called = len(item) > 3 and item[1].token_type is _OPEN and bool(ends)",
         "any call is taken for RANDOMIZE, and its name is left out",
-        f"{_NAMES}::test_a_statement_is_read_whole_or_refused",
+        f"{_NAMES}::test_statement_is_read_whole_or_refused",
     ),
     Fault(
         "options-given-twice",
@@ -72,7 +72,7 @@ FAULTS = (
         "name in found",
         "False",
         "of two losses the last one counts",
-        f"{_NAMES}::test_a_statement_is_read_whole_or_refused",
+        f"{_NAMES}::test_statement_is_read_whole_or_refused",
     ),
     Fault(
         "estimates-with-a-bias",

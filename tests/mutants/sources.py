@@ -26,7 +26,7 @@ FAULTS = (
         """f", at line {found['csv']}\"""",
         """f", at line {message}\"""",
         "the error of a file that cannot be read quotes somebody's row",
-        f"{_CELLS}::test_what_cannot_be_read_names_its_line[too wide]",
+        f"{_CELLS}::test_unreadable_line_is_named[too wide]",
     ),
     Fault(
         "views-of-sqlite-are-tables",
@@ -34,7 +34,7 @@ FAULTS = (
         "not names or table.lower() not in (name.lower() for (name,) in connection.execute(_TABLES))",
         "not names",
         "a view of a SQLite file is read as a table",
-        "tests/backends/test_files.py::test_views_of_other_databases_are_no_tables",
+        "tests/backends/test_files.py::test_views_of_other_databases_are_not_read",
     ),
     Fault(
         "records-decide-over-columns",
@@ -42,7 +42,7 @@ FAULTS = (
         "[column for column in types if '.' not in column] or [str(column) for column, *_ in _describe_json_columns(files)]",
         "[str(column) for column, *_ in _describe_json_columns(files)]",
         "the names in somebody's record decide over the columns of a JSON table",
-        "tests/backends/test_files.py::test_a_value_of_json_or_sqlite_decides_over_no_type_and_no_error",
+        "tests/backends/test_files.py::test_json_or_sqlite_value_changes_no_type_and_raises_no_error",
     ),
     Fault(
         "frame-text-not-repaired",
@@ -50,7 +50,7 @@ FAULTS = (
         'return f"TRY(decode(encode({raw})))"',
         "return raw",
         "one row of broken text in a registered frame ends a query, and all later ones",
-        f"{_BROKEN}::test_broken_text_of_a_registered_frame_is_not_seen",
+        f"{_BROKEN}::test_broken_text_of_a_registered_frame_is_not_observable",
     ),
     Fault(
         "frame-text-within-columns-not-repaired",
@@ -58,7 +58,7 @@ FAULTS = (
         "inner is None",
         "True",
         "one row of broken text in a field or a list of a registered frame ends a query",
-        f"{_BROKEN}::test_broken_text_within_a_column_is_not_seen[a field]",
+        f"{_BROKEN}::test_broken_text_within_a_column_is_not_observable[a field]",
     ),
     Fault(
         "zoned-moments-of-frames-are-read-as-they-are",
@@ -74,7 +74,7 @@ FAULTS = (
         "name != STORED",
         "name == STORED",
         "a view over Parquet files fails by one row",
-        f"{_BROKEN}::test_what_no_expression_can_repair_is_refused[private-Parquet]",
+        f"{_BROKEN}::test_irreparable_sources_are_refused[private-Parquet]",
     ),
     Fault(
         "public-view-of-private-rows",
@@ -82,7 +82,7 @@ FAULTS = (
         "read.tables - shared",
         "{theirs}",
         "a public view of a private table is released exactly",
-        f"{_VIEWS}::test_a_public_view_of_a_private_table_is_refused[directly]",
+        f"{_VIEWS}::test_public_view_of_a_private_table_is_refused[directly]",
     ),
     Fault(
         "plan-after-the-optimiser",
@@ -90,7 +90,7 @@ FAULTS = (
         'plans.get("logical_plan")',
         'plans.get("logical_opt")',
         "a scan that the optimiser leaves out today is not seen",
-        f"{_VIEWS}::test_a_public_view_of_a_private_table_is_refused[where nothing is left of it]",
+        f"{_VIEWS}::test_public_view_of_a_private_table_is_refused[where nothing is left of it]",
     ),
     Fault(
         "settings-not-looked-at",
@@ -98,7 +98,7 @@ FAULTS = (
         "require_unchanged(dict(self._runner.query_rows(_SETTINGS)) | dict(zip(MEANING, values, strict=True)))",
         "pass",
         "a unit's average is 0 where the owner divides whole numbers",
-        f"{_SETTINGS}::test_what_gives_sql_another_meaning_is_refused[integer_division]",
+        f"{_SETTINGS}::test_settings_that_change_sql_are_refused[integer_division]",
     ),
     Fault(
         "settings-looked-at-once",
@@ -106,7 +106,7 @@ FAULTS = (
         "self._guard.refuse_changed_meaning()",
         "pass",
         "a setting is changed while the connection is open",
-        f"{_SETTINGS}::test_what_gives_sql_another_meaning_is_refused[integer_division]",
+        f"{_SETTINGS}::test_settings_that_change_sql_are_refused[integer_division]",
     ),
     Fault(
         "look-ups-of-an-owner-kept",
@@ -130,7 +130,7 @@ FAULTS = (
         "require_bindable(engine, prepared)",
         "",
         "a query that the database cannot read is charged and never answered",
-        f"{_SETTINGS}::test_what_cannot_be_bound_is_not_charged[DROP TABLE people]",
+        f"{_SETTINGS}::test_unbindable_query_is_not_charged[DROP TABLE people]",
     ),
     Fault(
         "ids-of-a-collation-pass",
@@ -138,7 +138,7 @@ FAULTS = (
         "_refuse_collated_ids(tables[normalize_name(name)], source.collated_columns)",
         "pass",
         "ids that the schema takes for equal are two people",
-        f"{_IDS}::test_ids_that_a_collation_takes_for_equal_are_refused",
+        f"{_IDS}::test_ids_under_a_collation_are_refused",
     ),
     Fault(
         "links-of-a-collation-pass",
@@ -146,7 +146,7 @@ FAULTS = (
         "facts.identity is not None or facts.link_keys",
         "facts.identity is not None",
         "rows of one person are not joined, since their links differ by letter case",
-        f"{_IDS}::test_a_link_of_texts_that_a_collation_takes_for_equal_is_refused",
+        f"{_IDS}::test_text_link_under_a_collation_is_refused",
     ),
     Fault(
         "wide-ids-as-numbers",
@@ -154,7 +154,7 @@ FAULTS = (
         "return engine not in _WIDE and (digits or 0) <= _BIGINT_DIGITS",
         "return True",
         "people whose ids are beyond 2^63 are lost in joins",
-        f"{_IDS}::test_an_id_that_its_declared_type_does_not_hold_is_refused[UBIGINT-integer]",
+        f"{_IDS}::test_id_beyond_its_declared_type_is_refused[UBIGINT-integer]",
     ),
     Fault(
         "texts-as-one-number",
@@ -162,7 +162,7 @@ FAULTS = (
         'return f"CASE WHEN CAST({number} AS VARCHAR) = {raw} THEN {number} END"',
         "return number",
         "the ids '1' and '01' are one person",
-        f"{_IDS}::test_texts_that_read_as_one_number_are_no_one_person[as numbers]",
+        f"{_IDS}::test_spellings_of_one_number_are_distinct_text_ids[as numbers]",
     ),
     Fault(
         "rows-choose-the-same-group",
@@ -170,7 +170,7 @@ FAULTS = (
         '["u" if by_column else get_dialect().hashes.emit_row_hash("u"), *keys]',
         '["u", *keys] if by_column else keys',
         "all rows of a public fan-out count in one group",
-        f"{_IDS}::test_rows_that_are_units_do_not_all_choose_the_same_group",
+        f"{_IDS}::test_rows_that_are_units_choose_groups_independently",
     ),
     Fault(
         "private-tables-copied",

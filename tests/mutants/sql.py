@@ -11,7 +11,7 @@ FAULTS = (
         "outer.limit == 0",
         "outer.limit is not None",
         "a query with LIMIT has no row",
-        "tests/sql/test_fixtures.py::test_answers_as_duckdb_does",
+        "tests/sql/test_fixtures.py::test_answers_match_duckdb",
     ),
     Fault(
         "conditions-that-hold-leave-no-row",
@@ -43,7 +43,7 @@ FAULTS = (
         "not (exists and _allows_rows(source, limit))",
         "not exists",
         "EXISTS (… LIMIT 0) is true where there is a row",
-        "tests/sql/test_fixtures.py::test_refusal[refused_subqueries: EXISTS of no row of the rows around it]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[refused_subqueries: EXISTS of no row of the rows around it]",
     ),
     Fault(
         "declared-columns-are-all",
@@ -67,7 +67,7 @@ FAULTS = (
         "self.condition == 'having' and any(isinstance(part, exp.Window) for part in _iterate_own_nodes(node))",
         "False",
         "windows are over groups that HAVING drops",
-        "tests/sql/test_group_conditions.py::test_windows_and_items_are_as_in_duckdb",
+        "tests/sql/test_group_conditions.py::test_windows_and_items_match_duckdb",
     ),
     Fault(
         "numbers-of-outputs-move",
@@ -75,7 +75,7 @@ FAULTS = (
         "self._expand_keys(given['group'])",
         "pass",
         "GROUP BY 2 is by another output where HAVING compares with a subquery",
-        "tests/sql/test_group_conditions.py::test_windows_and_items_are_as_in_duckdb",
+        "tests/sql/test_group_conditions.py::test_windows_and_items_match_duckdb",
     ),
     Fault(
         "aliases-of-having-are-columns",
@@ -83,7 +83,7 @@ FAULTS = (
         "name not in self.aliased_items or name in keys",
         "True",
         "an alias in HAVING that hides a column is not meant",
-        "tests/sql/test_group_conditions.py::test_having_is_as_in_duckdb",
+        "tests/sql/test_group_conditions.py::test_having_matches_duckdb",
     ),
     Fault(
         "left-out-columns-stay",
@@ -91,7 +91,7 @@ FAULTS = (
         "normalize_name(name) not in out",
         "name not in columns",
         "what EXCLUDE leaves out is there",
-        "tests/sql/test_fixtures.py::test_refusal[refused_meaning: A column that EXCLUDE has left out]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[refused_meaning: A column that EXCLUDE has left out]",
     ),
     Fault(
         "chain-from-the-right",
@@ -99,7 +99,7 @@ FAULTS = (
         "combine_set_operation(context, operation, _get_set_kind(context, operation), found, right, alias=above)",
         "combine_set_operation(context, operation, _get_set_kind(context, operation), right, found, alias=above)",
         "a chain of set operations is not taken from left to right",
-        "tests/sql/test_spellings.py::test_a_chain_is_taken_from_left_to_right",
+        "tests/sql/test_spellings.py::test_chain_is_evaluated_from_left_to_right",
     ),
     Fault(
         "pivot-of-every-value",
@@ -123,7 +123,7 @@ FAULTS = (
         'node.args.get("joins")',
         "False",
         "a join that follows a PIVOT in parentheses is of the rows before it, and its columns are lost",
-        "tests/sql/test_fixtures.py::test_refusal[refused_meaning: PIVOT of a table that a join follows in parentheses]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[refused_meaning: PIVOT of a table that a join follows in parentheses]",
     ),
     Fault(
         "pivots-without-end",
@@ -131,7 +131,7 @@ FAULTS = (
         "times * sum(1 for part in parts for _ in part.walk()) > MOST_PARTS",
         "False",
         "a short text makes a query that fills the memory",
-        "tests/sql/test_pivots.py::test_a_short_text_makes_no_endless_query[twice]",
+        "tests/sql/test_pivots.py::test_short_text_makes_no_endless_query[twice]",
     ),
     Fault(
         "any-of-a-list-is-none-of-it",
@@ -139,7 +139,7 @@ FAULTS = (
         "exp.Not(this=found) if type(node) is exp.NEQ else found",
         "exp.Not(this=found) if type(node) is exp.EQ else found",
         "x = ANY ([1, 2]) is x <> ALL ([1, 2])",
-        "tests/sql/test_fixtures.py::test_meaning[spellings: ANY of a list]",
+        "tests/sql/test_fixtures.py::test_accepted_query_has_its_meaning[spellings: ANY of a list]",
     ),
     Fault(
         "ties-cut-by-fetch",
@@ -147,7 +147,7 @@ FAULTS = (
         'options.args.get("percent") or options.args.get("with_ties")',
         'options.args.get("percent")',
         "a clause that means more rows is answered with fewer",
-        "tests/sql/test_fixtures.py::test_refusal[refused_form: FETCH with ties]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[refused_form: FETCH with ties]",
     ),
     Fault(
         "one-row-decides",
@@ -161,7 +161,7 @@ FAULTS = (
         """,
         'lambda over, node: over.add_statistic(node, "max", lower_single_argument(over, node, "BOOL_OR(x)"))',
         "BOOL_OR is released of rows of all units",
-        "tests/sql/test_fixtures.py::test_refusal[refused_meaning: BOOL_OR across units]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[refused_meaning: BOOL_OR across units]",
     ),
     Fault(
         "schema-ignored",
@@ -169,7 +169,7 @@ FAULTS = (
         'catalog.find_table(f"{schema}.{name}" if schema else name)',
         "catalog.find_table(name)",
         "another schema's table is read and charged",
-        "tests/sql/test_schemas.py::test_a_name_means_the_table_that_the_engine_takes",
+        "tests/sql/test_schemas.py::test_name_means_the_table_of_the_engine",
     ),
     Fault(
         "schema-of-a-column-ignored",
@@ -185,7 +185,7 @@ FAULTS = (
         'None if "." in name else catalog.find_table(f"{schema}.{name}" if schema else name)',
         'catalog.find_table(f"{schema}.{name}" if schema else name)',
         "a name in quotes means a table that DuckDB would not take",
-        "tests/sql/test_schemas.py::test_a_name_means_the_table_that_the_engine_takes",
+        "tests/sql/test_schemas.py::test_name_means_the_table_of_the_engine",
     ),
     Fault(
         "default-schema-declared",
@@ -193,7 +193,7 @@ FAULTS = (
         "normalize_name(schema) == DEFAULT_SCHEMA",
         "not schema",
         "one table has two names, and two budgets",
-        "tests/sql/test_schemas.py::test_a_table_has_one_name_in_a_policy",
+        "tests/sql/test_schemas.py::test_table_has_one_name_in_a_policy",
     ),
     Fault(
         "second-statement-dropped",
@@ -201,7 +201,7 @@ FAULTS = (
         "len(trees) > 1",
         "not trees",
         "of two statements the first is answered as if it were alone",
-        "tests/sql/test_fixtures.py::test_refusal[refused_form: A second statement that does harm]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[refused_form: A second statement that does harm]",
     ),
     Fault(
         "depth-without-limit",
@@ -209,7 +209,7 @@ FAULTS = (
         "depth > MAX_DEPTH",
         "depth > 100 * MAX_DEPTH",
         "a deep query ends in a RecursionError",
-        "tests/attacks/test_a23_options.py::test_depth_and_bulk_are_refused[sums]",
+        "tests/attacks/test_a23_options.py::test_excess_depth_and_length_are_refused[sums]",
     ),
     Fault(
         "functions-of-other-dialects-pass",
@@ -217,7 +217,7 @@ FAULTS = (
         "{name: build for name, build in DuckDBParser.FUNCTIONS.items() if name in _AGGREGATES}",
         "{name: build for name, build in DuckDBParser.FUNCTIONS.items()}",
         "the parser rewrites a call before its arguments are read",
-        "tests/sql/test_fixtures.py::test_meaning[functions_text: Numbers, dates and booleans are joined as text]",
+        "tests/sql/test_fixtures.py::test_accepted_query_has_its_meaning[functions_text: Numbers, dates and booleans are joined as text]",
     ),
     Fault(
         "grouping-set-takes-every-key",
@@ -233,7 +233,7 @@ FAULTS = (
         "name not in allowed",
         "name in ()",
         "a clause of SELECT that is not modelled is ignored",
-        "tests/sql/test_whitelist.py::test_an_unknown_argument_of_any_node_is_refused[aggregates: COUNT of NULL]",
+        "tests/sql/test_whitelist.py::test_unknown_argument_of_any_node_is_refused[aggregates: COUNT of NULL]",
     ),
     Fault(
         "unknown-argument-passes",
@@ -241,7 +241,7 @@ FAULTS = (
         "key in fixed and value in fixed[key]",
         "key not in fixed or value in fixed[key]",
         "an argument of a node that is not modelled is ignored",
-        "tests/sql/test_whitelist.py::test_an_unknown_argument_of_any_node_is_refused[aggregates: COUNT of NULL]",
+        "tests/sql/test_whitelist.py::test_unknown_argument_of_any_node_is_refused[aggregates: COUNT of NULL]",
     ),
     Fault(
         "window-passes",
@@ -249,7 +249,7 @@ FAULTS = (
         "not rows and any(find_identity(part, relation) is not None for part in partition)",
         "not rows",
         "a window is laid on private rows of whomever",
-        "tests/sql/test_fixtures.py::test_refusal[refused_meaning: A rank of rows, counted]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[refused_meaning: A rank of rows, counted]",
     ),
     Fault(
         "window-in-a-filter",
@@ -265,7 +265,7 @@ FAULTS = (
         "found if bounds is None else formula.limit_to_interval(found, *bounds)",
         "found",
         "a sample's variance within a unit has no bounds, so it cannot be added up",
-        "tests/sql/test_spread_of_groups.py::test_spread_over_a_unit_s_rows",
+        "tests/sql/test_spread_of_groups.py::test_spread_over_a_unit_s_rows_matches_duckdb",
     ),
     Fault(
         "windows-of-each-set",
@@ -273,7 +273,7 @@ FAULTS = (
         "isinstance(expr, WindowCall)",
         "isinstance(expr, WindowCall) and not expr.order",
         "ranks of the groups of several grouping sets are those within each set",
-        "tests/sql/test_fixtures.py::test_answers_as_duckdb_does[grouping_sets: A window over grouping sets]",
+        "tests/sql/test_fixtures.py::test_answers_match_duckdb[grouping_sets: A window over grouping sets]",
     ),
     Fault(
         "last-of-equal-rows",
@@ -293,7 +293,7 @@ FAULTS = (
         f"PARTITION BY {', '.join([*map(emit_expression, window.partition)])}"
         """,
         "units that share a key that should be one's share a window",
-        "tests/properties/test_linked.py::test_a_person_s_rows_depend_on_nobody_else",
+        "tests/properties/test_linked.py::test_rows_of_a_person_depend_on_nobody_else",
     ),
     Fault(
         "ranks-of-rows",
@@ -333,7 +333,7 @@ FAULTS = (
         "max(1, floor(around.high) - least + 1) * _bound_combinations(partition, source.input, within)",
         "max(1, floor(around.high) - least + 1)",
         "the first row of each group of a unit is taken for its only one",
-        "tests/sql/test_unit_windows.py::test_the_first_rows_of_a_unit_bound_its_contribution",
+        "tests/sql/test_unit_windows.py::test_first_rows_of_a_unit_bound_its_contribution",
     ),
     Fault(
         "window-takes-alias-of-window",
@@ -341,7 +341,7 @@ FAULTS = (
         "has_window(expr)",
         "grouping.select is None",
         "a window is laid on the values of another of the same SELECT",
-        "tests/sql/test_fixtures.py::test_refusal[refused_meaning: A window over a window's alias]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[refused_meaning: A window over a window's alias]",
     ),
     Fault(
         "other-columns-counted-as-units",
@@ -349,7 +349,7 @@ FAULTS = (
         "is_unit = derive_column_info(expr, over.input).is_unit",
         "is_unit = derive_column_info(expr, over.input) is not None",
         "COUNT(DISTINCT x) counts units, whatever x is",
-        "tests/sql/test_fixtures.py::test_meaning[aggregates: Values]",
+        "tests/sql/test_fixtures.py::test_accepted_query_has_its_meaning[aggregates: Values]",
     ),
     Fault(
         "clock-read-at-each-use",
@@ -357,7 +357,7 @@ FAULTS = (
         "self.at.date() if kind is Type.DATE else self.at",
         "self.at.date() if kind is Type.DATE else dt.datetime.now()",
         "a plan depends on when it is made, not on when it is asked for",
-        "tests/attacks/test_a19_volatile_functions.py::test_the_clock_is_read_once_and_never_by_the_engine[now()]",
+        "tests/attacks/test_a19_volatile_functions.py::test_clock_is_read_once_outside_the_engine[now()]",
     ),
     Fault(
         "columns-where-constants-belong",
@@ -365,7 +365,7 @@ FAULTS = (
         "sorted(built.function.literals)",
         "sorted(built.function.literals & {-1})",
         "a pattern, a start or a number of digits comes from a row",
-        "tests/sql/test_fixtures.py::test_refusal[refused_meaning: A pattern that is no constant]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[refused_meaning: A pattern that is no constant]",
     ),
     Fault(
         "integers-overflow",
@@ -373,7 +373,7 @@ FAULTS = (
         "derive_interval(built).is_within(SAFE_INTEGER)",
         "derive_interval(built)",
         "a product beyond 64 bits is NULL",
-        "tests/attacks/test_a03_exact_sums.py::test_a_product_beyond_64_bits_is_no_null",
+        "tests/attacks/test_a03_exact_sums.py::test_product_beyond_64_bits_is_not_null",
     ),
     Fault(
         "intervals-too-narrow",
@@ -389,7 +389,7 @@ FAULTS = (
         '"(CAST({0} AS DOUBLE) / NULLIF(CAST({1} AS DOUBLE), 0))"',
         '"(CAST({0} AS DOUBLE) / CAST({1} AS DOUBLE))"',
         "a zero divisor gives an infinity, not NULL",
-        "tests/sql/test_fixtures.py::test_answers_as_duckdb_does[functions: A division by zero in a row is NULL]",
+        "tests/sql/test_fixtures.py::test_answers_match_duckdb[functions: A division by zero in a row is NULL]",
     ),
     Fault(
         "casts-fail",
@@ -397,7 +397,7 @@ FAULTS = (
         'f"CAST(TRY_CAST({{0}} AS {name}) AS BIGINT)"',
         'f"CAST(CAST({{0}} AS {name}) AS BIGINT)"',
         "one row's text that is no number fails the query",
-        "tests/attacks/test_a05_data_errors.py::test_what_is_accepted_never_fails",
+        "tests/attacks/test_a05_data_errors.py::test_accepted_queries_never_fail",
     ),
     Fault(
         "days-out-of-range-fail",
@@ -409,7 +409,7 @@ FAULTS = (
         f"DATE_TRUNC('{unit}', TRY_CAST({{0}} AS TIMESTAMP))"
         """,
         "one row's day at the end of the calendar fails the query",
-        "tests/attacks/test_a05_data_errors.py::test_what_is_accepted_never_fails",
+        "tests/attacks/test_a05_data_errors.py::test_accepted_queries_never_fail",
     ),
     Fault(
         "whole-numbers-overflow",
@@ -417,7 +417,7 @@ FAULTS = (
         'f"TRY_CAST((CAST({{0}} AS HUGEINT) {symbol} {{1}}) AS BIGINT)"',
         'f"({{0}} {symbol} {{1}})"',
         "a product fails on a row that a condition drops",
-        "tests/attacks/test_a27_evaluation_order.py::test_no_product_is_of_64_bits[joined to itself]",
+        "tests/attacks/test_a27_evaluation_order.py::test_products_need_more_than_64_bits[joined to itself]",
     ),
     Fault(
         "negated-whole-numbers-overflow",
@@ -425,7 +425,7 @@ FAULTS = (
         '"TRY_CAST((- CAST({0} AS HUGEINT)) AS BIGINT)"',
         '"(- {0})"',
         "the least of all whole numbers fails a query",
-        "tests/plan/functions/test_total.py::test_no_row_makes_it_fail[negate]",
+        "tests/plan/functions/test_total.py::test_no_row_makes_a_function_fail[negate]",
     ),
     Fault(
         "released-values-enter-as-they-are",
@@ -433,7 +433,7 @@ FAULTS = (
         "moved = [_clip_value(value, around) for value in values]",
         "moved = [_clip_value(value, ANYWHERE) for value in values]",
         "noise of any size enters among private rows",
-        "tests/attacks/test_a28_released_factors.py::test_a_factor_is_read_within_its_interval",
+        "tests/attacks/test_a28_released_factors.py::test_released_factor_is_clamped_to_its_interval",
     ),
     Fault(
         "released-values-enter-beyond-their-column",
@@ -441,7 +441,7 @@ FAULTS = (
         "derive_interval(column).narrow_to(around)",
         "derive_interval(column)",
         "a released minimum is read beyond the interval that the plan derived for it",
-        "tests/attacks/test_a28_released_factors.py::test_what_lies_in_the_interval_of_a_column_enters_within_it",
+        "tests/attacks/test_a28_released_factors.py::test_value_within_a_column_interval_is_clamped_to_it",
     ),
     Fault(
         "a-released-sum-lies-in-the-interval-of-its-column",
@@ -449,7 +449,7 @@ FAULTS = (
         "AGGREGATES[item.function].within_argument",
         "item.function",
         "a total is cut to what one value may be",
-        "tests/attacks/test_a28_released_factors.py::test_what_lies_in_the_interval_of_a_column_enters_within_it",
+        "tests/attacks/test_a28_released_factors.py::test_value_within_a_column_interval_is_clamped_to_it",
     ),
     Fault(
         "common-tables-cost-nothing-again",
@@ -457,7 +457,7 @@ FAULTS = (
         "context.count_sources(node, size, REPEATED)",
         "context.count_sources(node, size, 0)",
         "common tables that double what they read make a plan without end",
-        "tests/sql/test_robustness.py::test_a_common_table_is_planned_once",
+        "tests/sql/test_robustness.py::test_common_table_is_planned_once",
     ),
     Fault(
         "all-of-nothing-is-unknown",
@@ -481,7 +481,7 @@ FAULTS = (
         "isinstance(source, Scan) or is_private(source)",
         "isinstance(source, Scan)",
         "whether one private row is the greatest of all is answered as a release that nobody asked for",
-        "tests/sql/test_fixtures.py::test_refusal[refused_subqueries: All private rows]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[refused_subqueries: All private rows]",
     ),
     Fault(
         "values-that-differ-enter-as-one",
@@ -489,7 +489,7 @@ FAULTS = (
         "None if isinstance(at, (int, float)) and at != value and at in merged else at",
         "at",
         "noisy keys beyond their interval become equal, and a private row is joined to all of them",
-        "tests/attacks/test_a28_released_factors.py::test_values_that_differ_never_become_one",
+        "tests/attacks/test_a28_released_factors.py::test_distinct_values_never_merge",
     ),
     Fault(
         "any-epsilon-is-asked-for",
@@ -497,7 +497,7 @@ FAULTS = (
         "require_above_floor(engine.policy.min_epsilon, terms.loss)",
         "",
         "noise is made as large as an analyst wants",
-        "tests/attacks/test_a28_released_factors.py::test_no_query_asks_for_less_than_the_least",
+        "tests/attacks/test_a28_released_factors.py::test_loss_below_the_minimum_is_refused",
     ),
     Fault(
         "comparison-narrows-the-wrong-side",
@@ -505,7 +505,7 @@ FAULTS = (
         '{"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}',
         '{"lt": "lt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}',
         "of x < y it is concluded that y is small",
-        "tests/analysis/test_intervals.py::test_a_comparison_narrows_both_sides",
+        "tests/analysis/test_intervals.py::test_comparison_narrows_both_sides",
     ),
     Fault(
         "unbounded-sums-pass",
@@ -513,7 +513,7 @@ FAULTS = (
         "not around.is_bounded or around.narrow_to(get_type_limits(expr.type)) != around",
         "not around.is_bounded",
         "bounds are accepted whose squares no DOUBLE can hold",
-        "tests/analysis/test_intervals.py::test_bounds_that_arithmetic_could_not_hold_are_none",
+        "tests/analysis/test_intervals.py::test_bounds_that_overflow_arithmetic_are_ignored",
     ),
     Fault(
         "engine-not-asked-whether-it-parses",
@@ -521,6 +521,6 @@ FAULTS = (
         "not engine.backend.can_parse(statement.text)",
         "engine.backend.can_parse(statement.text) is None",
         "the parser's guess at a broken query is answered",
-        "tests/sql/test_fixtures.py::test_refusal[refused_form: BETWEEN without AND]",
+        "tests/sql/test_fixtures.py::test_refused_query_has_its_code_and_position[refused_form: BETWEEN without AND]",
     ),
 )

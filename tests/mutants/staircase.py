@@ -43,7 +43,7 @@ FAULTS = (
         "magnitudes != 0",
         "magnitudes >= 0",
         "zero is drawn twice as often as the law says",
-        "tests/statistical/test_samplers.py::test_staircase_law",
+        "tests/statistical/test_samplers.py::test_staircase_samples_follow_the_law",
     ),
     Fault(
         "stairs-without-odds",
@@ -51,7 +51,7 @@ FAULTS = (
         "weights = [b * (width - inner) for b in bound_exp(loss, places)]",
         "weights = [b * inner for b in bound_exp(loss, places)]",
         "the first stair is drawn as often as if both were as long",
-        "tests/statistical/test_samplers.py::test_staircase_law",
+        "tests/statistical/test_samplers.py::test_staircase_samples_follow_the_law",
     ),
     Fault(
         "ties-of-stairs-left-to-the-first-bits",
@@ -67,7 +67,7 @@ FAULTS = (
         "times = 1 if vector.counts_units else bound_counted_pairs(vector.most_distinct, bound)",
         "times = 1",
         "stairs are as wide as one row moves a cell, not all of a unit's",
-        "tests/planning/test_staircase.py::test_moves_are_what_neighbours_do",
+        "tests/planning/test_staircase.py::test_moves_match_neighbours",
     ),
     Fault(
         "stairs-for-one-group",
@@ -75,7 +75,7 @@ FAULTS = (
         "return cls(share, bound.groups * (2 if replace else 1))",
         "return cls(share, 2 if replace else 1)",
         "a unit in several groups is charged for one of them",
-        "tests/planning/test_staircase.py::test_moves_are_what_neighbours_do",
+        "tests/planning/test_staircase.py::test_moves_match_neighbours",
     ),
     Fault(
         "stairs-forget-who-leaves",
@@ -83,7 +83,7 @@ FAULTS = (
         "return cls(share, bound.groups * (2 if replace else 1))",
         "return cls(share, bound.groups)",
         "of a person who is replaced only the groups that are left are paid for",
-        "tests/planning/test_staircase.py::test_moves_are_what_neighbours_do",
+        "tests/planning/test_staircase.py::test_moves_match_neighbours",
     ),
     Fault(
         "stairs-for-values-in-groups",
@@ -123,7 +123,7 @@ FAULTS = (
         "return Staircase.calibrate(changes.size, changes.count, changes.count * self.loss)",
         "return self",
         "stairs are for the clamp that was expected, not for the one that was learnt",
-        "tests/planning/test_staircase.py::test_stairs_follow_a_learnt_clamp",
+        "tests/planning/test_staircase.py::test_stairs_follow_a_selected_clamp",
     ),
     Fault(
         "stairs-verified-by-half",

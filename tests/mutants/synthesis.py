@@ -17,7 +17,7 @@ FAULTS = (
         "require_current_entry(engine, entry)",
         "",
         "a stream draws fresh noise in a period that did not pay for it",
-        f"{_PAID}::test_a_stream_ends_with_the_budget_that_paid_for_it[renew]",
+        f"{_PAID}::test_stream_ends_with_the_budget_that_paid[renew]",
     ),
     Fault(
         "paid-before-a-reset",
@@ -25,7 +25,7 @@ FAULTS = (
         "row['id'] < read_last_reset(connection, key)",
         "False",
         "what was paid for before a reset is released after it",
-        f"{_PAID}::test_what_was_paid_is_looked_up_in_one_place[0-visits-True]",
+        f"{_PAID}::test_payment_is_looked_up_in_one_place[0-visits-True]",
     ),
     Fault(
         "paid-in-a-former-period",
@@ -33,7 +33,7 @@ FAULTS = (
         "row['period'] != balance.period",
         "False",
         "what was paid for in one period is released in the next",
-        f"{_PAID}::test_what_was_paid_is_looked_up_in_one_place[8--True]",
+        f"{_PAID}::test_payment_is_looked_up_in_one_place[8--True]",
     ),
     Fault(
         "values-rounded-to-the-nearer-end",
@@ -121,7 +121,7 @@ FAULTS = (
         "add_noise(_merge_pair_table(tables, pair, merged), self.pair_noise, entropy)",
         "_merge_pair_table(tables, pair, merged).astype(object)",
         "a table of the tree is released as it is",
-        f"{_TREE}::test_each_table_has_noise_and_what_is_merged_follows_from_it",
+        f"{_TREE}::test_each_marginal_has_noise_and_merged_bins_follow",
     ),
     Fault(
         "scores-of-pairs-by-squares",
@@ -137,7 +137,7 @@ FAULTS = (
         "[MergedColumn.from_noisy_counts(found, _RARE * self.noise.std) for found in counts]",
         "[MergedColumn.from_noisy_counts(tables[axis,], _RARE * self.noise.std) for axis in range(len(counts))]",
         "which values are merged tells of exact counts",
-        f"{_TREE}::test_each_table_has_noise_and_what_is_merged_follows_from_it",
+        f"{_TREE}::test_each_marginal_has_noise_and_merged_bins_follow",
     ),
     Fault(
         "trees-charged-for-one-pair",
@@ -153,7 +153,7 @@ FAULTS = (
         'f"SUM({rows}) AS {rows}"',
         'f"SUM(2 * {rows}) AS {rows}"',
         "a unit moves the tables of pairs by twice what it moves the count of all columns",
-        "tests/properties/test_synthesis.py::test_a_unit_moves_what_is_read_by_what_was_derived",
+        "tests/properties/test_synthesis.py::test_unit_moves_marginals_as_derived",
     ),
     Fault(
         "distances-of-trees-without-noise",
@@ -201,7 +201,7 @@ FAULTS = (
         "self._busy = True",
         "self._busy = False",
         "a test whose outcome was interrupted is repeated",
-        f"{_STREAM}::test_an_interrupt_ends_it",
+        f"{_STREAM}::test_interrupt_ends_the_stream",
     ),
     Fault(
         "streams-in-two-processes",
@@ -217,7 +217,7 @@ FAULTS = (
         "(measured.vector, int(l1))",
         "(measured.vector, 1)",
         "a unit of several rows is taken for one of a single row",
-        "tests/properties/test_synthesis.py::test_a_unit_moves_what_is_read_by_what_was_derived",
+        "tests/properties/test_synthesis.py::test_unit_moves_marginals_as_derived",
     ),
     Fault(
         "randomised-columns-at-the-whole-loss",
@@ -281,7 +281,7 @@ FAULTS = (
         "math.log(groups) + math.log(choices) - math.log1p(-confidence)",
         "math.log1p(confidence) / 4",
         "the bound on what a choice misses forgets the candidates",
-        "tests/properties/test_best.py::test_a_choice_is_as_near_to_the_best_as_explained",
+        "tests/properties/test_best.py::test_selection_is_as_near_to_the_best_as_explained",
     ),
     Fault(
         "synthetic-tables-not-told-apart",

@@ -19,7 +19,7 @@ FAULTS = (
         "unit = get_dialect().hashes.emit_row_id(values, self.before)",
         "unit = get_dialect().hashes.emit_row_id(values)",
         "equal rows of two tables, repeated by a join, are bounded together",
-        "tests/properties/test_row_unions.py::test_all_rows_count_as_in_duckdb",
+        "tests/properties/test_row_unions.py::test_all_rows_of_a_union_count_as_in_duckdb",
     ),
     Fault(
         "a-row-on-both-sides",
@@ -35,7 +35,7 @@ FAULTS = (
         "max(sides) if _has_row_units(relation) else sum(sides)",
         "max(sides)",
         "a unit with an id has the rows of one side of a union alone",
-        "tests/analysis/test_stability.py::test_bounds",
+        "tests/analysis/test_stability.py::test_bounds_follow_joins_keys_and_limits",
     ),
     Fault(
         "private-tables-join-on-anything",
@@ -68,7 +68,7 @@ FAULTS = (
         and ours.facts.identity == theirs.facts.identity
         """,
         "ids that differ are equal once they are converted",
-        "tests/attacks/test_a12_identities.py::test_people_are_not_matched_by_ids_of_two_types",
+        "tests/attacks/test_a12_identities.py::test_ids_of_two_types_are_not_matched",
     ),
     Fault(
         "ids-of-two-tables-identify",
@@ -129,7 +129,7 @@ FAULTS = (
         "enumerate(link.pairs)",
         "enumerate(link.pairs[:1])",
         "a row belongs to whoever has the first column of its key",
-        "tests/properties/test_linked.py::test_what_belongs_to_nobody_does_not_count",
+        "tests/properties/test_linked.py::test_rows_without_an_owner_do_not_count",
     ),
     Fault(
         "joined-rows-of-other-units",
@@ -161,7 +161,7 @@ FAULTS = (
         'f"{get_dialect().columns.emit_widened_column(key)} AS {_name_key_column(place)}"',
         'f"{unit} AS {_name_key_column(place)}"',
         "a linked row belongs to whoever's id equals its link",
-        "tests/sql/test_units.py::test_a_linked_row_belongs_to_the_unit_that_its_link_leads_to",
+        "tests/sql/test_units.py::test_linked_row_belongs_to_the_unit_of_its_link",
     ),
     Fault(
         "matching-other-people",
@@ -185,7 +185,7 @@ FAULTS = (
         "any(find_identity(column, source) is not None for column in source.columns)",
         "bool(source.columns)",
         "distinct rows of all people together are each one's own",
-        "tests/sql/test_fixtures.py::test_meaning[subqueries: Distinct rows that do not hold the unit]",
+        "tests/sql/test_fixtures.py::test_accepted_query_has_its_meaning[subqueries: Distinct rows that do not hold the unit]",
     ),
     Fault(
         "distinct-rows-read-one-by-one",
@@ -233,7 +233,7 @@ FAULTS = (
         '("ge", "lt")',
         '("ge", "gt")',
         "values below the middle do not count, and those above it twice",
-        "tests/sql/test_spread_of_groups.py::test_a_spread_of_distinct_values_is_that_of_duckdb",
+        "tests/sql/test_spread_of_groups.py::test_spread_of_distinct_values_matches_duckdb",
     ),
     Fault(
         "kept-rows-count-all-elements",
@@ -241,7 +241,7 @@ FAULTS = (
         'f"CASE WHEN LEN({cut}) > 0 THEN {cut} ELSE [NULL] END"',
         'f"CASE WHEN LEN({cut}) > 0 THEN {self.columns.emit_column_path(listed.stored)} ELSE [NULL] END"',
         "where a LEFT JOIN keeps rows without elements, lists are not cut",
-        "tests/properties/test_elements.py::test_a_left_join_cuts_lists_too",
+        "tests/properties/test_elements.py::test_left_join_cuts_long_lists",
     ),
     Fault(
         "rows-of-values-run-together",
@@ -249,7 +249,7 @@ FAULTS = (
         'scalars.build_call(node, "||", scalars.build_call(node, "||", size, _COLON), text)',
         "text",
         "('a', 'bc') is ('ab', 'c')",
-        f"{_ONCE}::test_rows_differ_where_a_value_does",
+        f"{_ONCE}::test_rows_differ_where_a_value_differs",
     ),
     Fault(
         "two-zeros-are-two-rows",
@@ -257,7 +257,7 @@ FAULTS = (
         "value.type is Type.DOUBLE",
         "value.type is Type.NULL",
         "0.0 and -0.0 are equal, and are counted as two",
-        f"{_ONCE}::test_rows_differ_where_a_value_does",
+        f"{_ONCE}::test_rows_differ_where_a_value_differs",
     ),
     Fault(
         "ids-of-two-types-put-together",
@@ -265,7 +265,7 @@ FAULTS = (
         "left is not right",
         "left is None",
         "one person is two units in a set operation",
-        "tests/attacks/test_a12_identities.py::test_people_are_not_matched_by_ids_of_two_types",
+        "tests/attacks/test_a12_identities.py::test_ids_of_two_types_are_not_matched",
     ),
     Fault(
         "private-rows-limited",
@@ -313,7 +313,7 @@ FAULTS = (
         "any(isinstance(step, Release) for step in list_required_steps(right))",
         "any(isinstance(step, Release) for step in list_required_steps(right)) and is_private(right)",
         "how many public rows join a private one is looked up before a release decides it",
-        f"{_A24}::test_a_value_among_public_rows_lets_no_row_count_more_often",
+        f"{_A24}::test_subquery_over_public_rows_repeats_no_private_row",
     ),
     Fault(
         "public-rows-looked-up-without-values",
@@ -321,7 +321,7 @@ FAULTS = (
         "right = substitute_subqueries(join.right, self._evaluate_subqueries(join.right))",
         "right = join.right",
         "public rows that a subquery decides over are looked up as if its value was NULL",
-        f"{_A24}::test_a_value_among_public_rows_lets_no_row_count_more_often",
+        f"{_A24}::test_subquery_over_public_rows_repeats_no_private_row",
     ),
     Fault(
         "computed-public-rows-relied-on",
@@ -333,7 +333,7 @@ FAULTS = (
         """,
         "rows > 1 or any(scan.unit.kind is UnitKind.COLUMN for scan in tables)",
         "one row counts as often as a subquery says when it is computed once more",
-        f"{_A24}::test_a_value_that_changes_after_the_look_up_lets_no_row_count_more_often",
+        f"{_A24}::test_changed_lookup_value_repeats_no_row",
     ),
     Fault(
         "least-frequency-of-one-table",
@@ -341,7 +341,7 @@ FAULTS = (
         "max(known.min_frequency for known in declared)",
         "declared[0].min_frequency",
         "of two tables' rules the first named holds",
-        "tests/sql/test_units.py::test_the_strictest_rules_of_the_tables_hold",
+        "tests/sql/test_units.py::test_strictest_rules_of_the_tables_hold",
     ),
     Fault(
         "group-limit-of-one-table",
@@ -349,7 +349,7 @@ FAULTS = (
         "(*groups, release.max_groups, natural)",
         "(groups[-1], release.max_groups, natural)",
         "of two tables' rules the last named holds",
-        "tests/sql/test_units.py::test_the_strictest_rules_of_the_tables_hold",
+        "tests/sql/test_units.py::test_strictest_rules_of_the_tables_hold",
     ),
     Fault(
         "ids-not-read-exactly",
@@ -357,7 +357,7 @@ FAULTS = (
         "facts.identity is not None",
         "facts.identity is None",
         "sixty people have one id once it is read",
-        "tests/attacks/test_a12_identities.py::test_an_id_that_is_not_read_exactly_is_refused",
+        "tests/attacks/test_a12_identities.py::test_inexactly_read_id_is_refused",
     ),
     Fault(
         "few-units-shown-without-groups",
@@ -365,7 +365,7 @@ FAULTS = (
         "groups[row] or few or _is_below(item, table.rows[row][place], least)",
         "few",
         "a condition that leaves four people shows their values, where the policy asks for more",
-        f"{_SMALL}::test_below_the_minimum_frequency_no_value_is_shown",
+        f"{_SMALL}::test_value_below_min_frequency_is_never_shown",
     ),
     Fault(
         "few-values-shown-under-a-condition",
@@ -373,7 +373,7 @@ FAULTS = (
         "not is_conditional(item.argument)",
         "True",
         "FILTER shows the sum of four people among many",
-        f"{_SMALL}::test_below_the_minimum_frequency_no_value_is_shown",
+        f"{_SMALL}::test_value_below_min_frequency_is_never_shown",
     ),
     Fault(
         "units-of-cells-not-counted",
@@ -381,7 +381,7 @@ FAULTS = (
         "analysis.selects_keys or withholds",
         "analysis.selects_keys",
         "nothing says how many people are behind a value, and large wholes are withheld, too",
-        f"{_SMALL}::test_from_the_minimum_frequency_on_values_are_shown",
+        f"{_SMALL}::test_value_from_min_frequency_on_is_shown",
     ),
     Fault(
         "interval-of-a-withheld-cell",
@@ -389,6 +389,6 @@ FAULTS = (
         "not table.withheld_cells",
         "True",
         "the interval of a value that is withheld says it",
-        f"{_SMALL}::test_below_the_minimum_frequency_no_value_is_shown",
+        f"{_SMALL}::test_value_below_min_frequency_is_never_shown",
     ),
 )

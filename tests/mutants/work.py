@@ -5,7 +5,7 @@ from __future__ import annotations
 from .fault import Fault
 
 _ATTACK = "tests/attacks/test_a46_plans_that_explode.py"
-_HINTS = "tests/sql/test_fuzzing.py::test_a_hint_costs_no_more_than_reading_the_text"
+_HINTS = "tests/sql/test_fuzzing.py::test_hint_costs_no_more_than_reading_the_text"
 _GROWING = f"{_ATTACK}::test_growing_statements_are_planned_in_bounded_work"
 
 FAULTS = (
@@ -15,7 +15,7 @@ FAULTS = (
         "0 if has_public_subquery(relation) and not is_private(relation) else compute_expression_size(expr)",
         "0",
         "a chain of derived tables is written out with three times the operations at each level",
-        f"{_ATTACK}::test_what_an_engine_would_write_out_is_refused[x * x + x AS x]",
+        f"{_ATTACK}::test_expression_that_an_engine_would_expand_is_refused[x * x + x AS x]",
     ),
     Fault(
         "shared-parts-built-each-time",
@@ -24,7 +24,7 @@ FAULTS = (
     self.done[id(expr)] = self._rebuild_expression(expr)""",
         "self.done[id(expr)] = self._rebuild_expression(expr)",
         "an expression is built anew for each place where it stands",
-        f"{_ATTACK}::test_a_careless_substitution_has_as_many_parts_as_are_written",
+        f"{_ATTACK}::test_careless_substitution_builds_every_part",
     ),
     Fault(
         "shared-parts-walked-each-time",
@@ -32,7 +32,7 @@ FAULTS = (
         "if id(expr) in visited:\n    return",
         "",
         "a walk over an expression visits a shared part for each place where it stands",
-        f"{_ATTACK}::test_a_careless_substitution_has_as_many_parts_as_are_written",
+        f"{_ATTACK}::test_careless_substitution_builds_every_part",
     ),
     Fault(
         "domains-of-shared-parts-each-time",
@@ -49,7 +49,7 @@ FAULTS = (
         "compute_statement_size(outer) > MAX_STATEMENT",
         "False",
         "a statement of many long expressions is planned",
-        f"{_ATTACK}::test_a_whole_statement_is_bounded",
+        f"{_ATTACK}::test_whole_statement_is_bounded",
     ),
     Fault(
         "conditions-of-any-number",
@@ -93,7 +93,7 @@ FAULTS = (
         "require_payable(engine.ledger, accounts, loss, engine.analyst, engine.reservation)",
         "",
         "a loss beyond the whole budget is planned before it is refused",
-        f"{_ATTACK}::test_a_loss_that_nobody_can_pay_is_refused_before_it_is_planned[pure-plan]",
+        f"{_ATTACK}::test_unaffordable_loss_is_refused_before_planning[pure-plan]",
     ),
     Fault(
         "selection-of-any-loss",
@@ -101,6 +101,6 @@ FAULTS = (
         "min(epsilon / groups, compute_sufficient_epsilon(each))",
         "epsilon / groups",
         "e^-ε is computed to as many digits as it has zeros, before the charge",
-        f"{_ATTACK}::test_the_selection_of_keys_spends_no_more_than_is_enough",
+        f"{_ATTACK}::test_selection_of_keys_spends_no_more_than_needed",
     ),
 )

@@ -201,7 +201,7 @@ def test_predictions_grow_with_the_bounds() -> None:
 
 
 @pytest.mark.parametrize("rows", [2, 40])
-def test_candidates_are_compared_by_what_clamps_cut_too(rows: int) -> None:
+def test_candidates_are_compared_with_the_clamping_error(rows: int) -> None:
     """The score is the noise where no clamp is learnt, and above it by the tolerated part where one is."""
     plan = World(policy(rows=rows)).prepare("SELECT k, SUM(x) FROM t WHERE u > 0 GROUP BY k").plan
     noise = compute_predicted_std(plan, plan.analysis.release.aggregations[0])

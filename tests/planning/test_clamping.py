@@ -149,7 +149,7 @@ def test_the_expected_noise_is_that_of_a_choice_by_the_prior_weights(accountant:
         ("SELECT w, AVG(y) FROM t GROUP BY w", 2),
     ],
 )
-def test_clamps_are_learnt_where_the_expected_choice_pays_its_price(sql: str, learnt: int) -> None:
+def test_clamps_are_selected_where_the_expected_choice_is_worth_its_price(sql: str, learnt: int) -> None:
     """Not of all rows that an owner declares, nor of one mean, where the choice of few groups falls high."""
     assert len(planned(sql, accountant="pure").clamps) == learnt
 
@@ -213,8 +213,8 @@ def test_all_groups_take_part_in_the_choice() -> None:
         "SELECT w, COUNT(DISTINCT u), SUM(z) FROM t GROUP BY w",
     ],
 )
-def test_choices_and_noise_cost_what_was_asked(accountant: str, neighbors: str, sql: str) -> None:
-    """All together no more than a release at the loss, and of it the choices a part."""
+def test_choices_and_noise_cost_the_requested_loss(accountant: str, neighbors: str, sql: str) -> None:
+    """Together they cost no more than a release at the loss, and the choices cost a part of it."""
     plan = planned(sql, accountant=accountant, neighbors=neighbors)
     assert plan.clamps
     assert isinstance(plan.event, Composed)
@@ -237,7 +237,7 @@ def test_choices_and_noise_cost_what_was_asked(accountant: str, neighbors: str, 
         ("SELECT w, COUNT(DISTINCT u) FROM t GROUP BY w", 9),
     ],
 )
-def test_verification_refuses_what_is_sharper_or_less_noisy(
+def test_verification_refuses_sharper_choices_and_less_noise(
     accountant: str, neighbors: str, sql: str, groups: int
 ) -> None:
     """A sharper choice, less noise, or either left out of the charge does not pass."""
@@ -297,7 +297,7 @@ def test_verification_refuses_what_is_sharper_or_less_noisy(
         ({"rows": 40}, "SELECT k, COUNT(DISTINCT u) FROM t GROUP BY k", 0),
     ],
 )
-def test_clamps_are_learnt_where_units_may_have_many_rows(
+def test_clamps_are_selected_where_units_may_have_many_rows(
     rules: dict[str, int], sql: str, expected: int
 ) -> None:
     """By the query and the policy alone: of sums from 5 rows of a unit, of rows and groups from 8."""
@@ -373,7 +373,7 @@ def test_few_units_do_not_lower_a_clamp(units: int) -> None:
 @every_accountant
 @pytest.mark.parametrize("part", [0.9, 0.4])
 @pytest.mark.parametrize("units", [100, 300])
-def test_no_clamp_is_below_what_all_units_have(accountant: str, units: int, part: float) -> None:
+def test_no_clamp_is_below_the_value_of_all_units(accountant: str, units: int, part: float) -> None:
     """Of units that are much alike, a clamp below what each has would cut something off of all of them."""
     sql = "SELECT k, SUM(y), COUNT(*) FROM t WHERE y > 3 GROUP BY k"
     clamps = planned(sql, accountant=accountant, epsilon=Fraction(1, 10)).clamps
@@ -387,7 +387,7 @@ def test_no_clamp_is_below_what_all_units_have(accountant: str, units: int, part
 
 @every_accountant
 @pytest.mark.parametrize("units", [3, 40, 5000])
-def test_no_more_units_are_beyond_a_clamp_than_is_said(accountant: str, units: int) -> None:
+def test_stated_number_of_clamped_units_holds(accountant: str, units: int) -> None:
     """Whatever units have, at the confidence that is named: equal amounts, a long tail, or some that are far larger."""
     (clamp,) = planned("SELECT k, SUM(y) FROM t GROUP BY k", accountant=accountant).clamps
     most = clamp.upper_limit
@@ -402,7 +402,7 @@ def test_no_more_units_are_beyond_a_clamp_than_is_said(accountant: str, units: i
         assert kept >= 88
 
 
-def test_a_replayed_release_says_the_same_of_its_clamps() -> None:
+def test_replayed_release_states_the_same_clamps() -> None:
     """Where groups were selected first, their number is known from the release."""
     sql = "SELECT y, COUNT(DISTINCT u), SUM(y) FROM t GROUP BY y"
     with study(replays=True) as connection:
@@ -444,7 +444,7 @@ TAILS: dict[str, Callable[[float], float]] = {
 @every_accountant
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1, 5), Fraction(1), Fraction(4)], ids=str)
 @pytest.mark.parametrize("law", TAILS)
-def test_the_interval_of_a_single_total_holds_what_is_cut_off(
+def test_interval_of_a_single_total_covers_the_clamped_part(
     accountant: str, epsilon: Fraction, law: str
 ) -> None:
     """However long the tail of the units' totals is, of which the bounds allow a thousand times as much."""
@@ -499,7 +499,7 @@ def test_intervals_are_wider_to_the_side_to_which_clamps_cut(accountant: str) ->
         ((-10_000, 10_000), True),
     ],
 )
-def test_a_total_is_measured_apart_where_values_may_be_far_below_their_bounds(
+def test_total_is_measured_separately_where_values_may_be_far_below_their_bounds(
     bounds: tuple[int, int], *, apart: bool
 ) -> None:
     """Not where an offset is most of the values, and not of few whole numbers."""
@@ -514,9 +514,7 @@ def test_a_total_is_measured_apart_where_values_may_be_far_below_their_bounds(
         ("SELECT COVAR_POP(y, z), AVG(y + z) FROM t", {"total of x3"}),
     ],
 )
-def test_means_of_which_one_is_subtracted_from_another_are_not_measured_apart(
-    sql: str, apart: set[str]
-) -> None:
+def test_subtracted_means_are_not_measured_separately(sql: str, apart: set[str]) -> None:
     """What two clamps cut off moves a quotient by a part of itself, and a variance by many times that part."""
     analysis = planned(sql).analysis
     found = {
@@ -582,7 +580,7 @@ def test_units_of_hidden_groups_decide_on_clamps_too() -> None:
 
 
 @every_accountant
-def test_explain_says_what_is_derived_and_what_is_learnt(accountant: str) -> None:
+def test_explain_distinguishes_derived_and_selected_clamps(accountant: str) -> None:
     """Before the release: the bound, the number of points, and that the error is what is expected."""
     with study(accountant=accountant) as connection:
         total, rows = (

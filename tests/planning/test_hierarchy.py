@@ -123,7 +123,7 @@ def sums(values: np.ndarray[Any, Any], member: Member, kept: Axes) -> np.ndarray
     return np.transpose(total, [*np.argsort(left), len(left)])
 
 
-def test_the_law_says_what_each_noise_counts(made: Hierarchy) -> None:
+def test_law_states_the_weight_of_each_noise(made: Hierarchy) -> None:
     """One unit of noise in one released cell, and the weights with which it comes into an adjusted one."""
     empty = [np.zeros(shape(made, member), dtype=object) for member in made.members]
     weights: list[dict[tuple[int, ...], Counter[tuple[int, Mechanism]]]] = [{} for _ in made.members]
@@ -213,7 +213,7 @@ def test_parts_do_not_pile_their_rounding_up() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(5, 7, 3), (2, 2, 2), (2, 9, 2)])
-def test_sets_that_overlap_agree_on_what_they_share(sizes: tuple[int, ...]) -> None:
+def test_overlapping_sets_agree_on_shared_totals(sizes: tuple[int, ...]) -> None:
     """In a ring each pair of sets has the same whole totals by the key that both have."""
     made = agreement(SETS["a ring"], sizes)
     rng = np.random.default_rng(5)
@@ -321,7 +321,7 @@ def test_groups_that_are_left_out_of_a_unit() -> None:
     assert adjusted(sql, max_groups=2) == {False}
 
 
-def test_clamps_that_were_learnt_are_left() -> None:
+def test_selected_clamps_are_unchanged() -> None:
     """What of a unit counts was chosen for totals and parts apart; counts beside such sums are made to agree."""
     sql = "SELECT plan, SUM(cost) FROM visits GROUP BY ROLLUP (plan)"
     assert adjusted(sql) == {True}

@@ -93,7 +93,7 @@ def test_gaussian_thresholds_take_no_more_delta_than_the_noise_loses() -> None:
 
 @pytest.mark.parametrize("delta", [Fraction(1, 10**6), Fraction(1, 5)], ids=str)
 @pytest.mark.parametrize("noise", [Geometric(Fraction(200)), DiscreteGaussian(Fraction(2000))], ids=str)
-def test_a_threshold_is_as_private_as_its_noise_but_for_delta(
+def test_threshold_is_as_private_as_its_noise_and_delta(
     noise: Geometric | DiscreteGaussian, delta: Fraction
 ) -> None:
     """A unit brings one group to a single unit and another to one more: by the exact law of what is shown.

@@ -83,7 +83,7 @@ def test_penalties_are_distances_from_the_rank(
 @every_end
 @every_rank
 @pytest.mark.parametrize("rate", RATES, ids=str)
-def test_one_row_moves_penalties_apart_as_derived(rank: Fraction, rate: Fraction, end: int) -> None:
+def test_one_row_changes_penalty_differences_as_derived(rank: Fraction, rate: Fraction, end: int) -> None:
     """Over all databases of few rows and each further row; for some of them as far as that, or nearly."""
     chosen, worst = ranked(rank, rate, end), 0
     for size in (*range(5), 11):

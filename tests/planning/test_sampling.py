@@ -30,7 +30,7 @@ FORMS = {
 
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("epsilon", LOSSES)
-def test_the_loss_on_a_sample_is_amplified_to_what_is_charged(epsilon: Fraction, rate: Fraction) -> None:
+def test_loss_on_a_sample_is_amplified_to_the_charge(epsilon: Fraction, rate: Fraction) -> None:
     """It is the inverse of the theorem, to thirty digits; the second derivation allows it, and hardly more."""
     inner = compute_sample_loss(epsilon, rate)
     slack = 2 * Fraction(1, 10**30)

@@ -100,8 +100,8 @@ def test_values_in_groups_with_stairs_are_not_verified() -> None:
         verify_plan(dataclasses.replace(found, vectors=(block,)))
 
 
-def test_little_loss_leaves_it() -> None:
-    """Below a gain of a hundredth geometric noise stays, which is refined and has simpler tails."""
+def test_small_loss_keeps_geometric_noise() -> None:
+    """Geometric noise stays below a gain of a hundredth: it is refined and has simpler tails."""
     assert kinds(plan("SELECT SUM(x) FROM t", epsilon=0.5, unit="row")) == ["geometric"]
     assert kinds(plan("SELECT SUM(x) FROM t", epsilon=1, unit="row")) == ["staircase"]
 
@@ -153,7 +153,7 @@ def test_releases_with_quantiles_may_have_staircase_noise() -> None:
 @every_relation
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("grouped", [True, False])
-def test_moves_are_what_neighbours_do(neighbors: str, groups: int, grouped: bool) -> None:
+def test_moves_match_neighbours(neighbors: str, groups: int, grouped: bool) -> None:
     """By brute force over one person's rows: the stairs that all cells move by, whole ones for each, attain the bound."""
     world = World(policy(accountant="pure", rows=3, groups=groups, neighbors=neighbors))
     prepared = world.prepare(f"SELECT SUM(x - 1.5) FROM t{' GROUP BY k' * grouped}")
@@ -217,7 +217,7 @@ def test_verification_refuses_stairs_for_cells_that_share_a_move() -> None:
     ],
 )
 @pytest.mark.parametrize("grouped", [True, False])
-def test_stairs_follow_a_learnt_clamp(sql: str, neighbors: str, grouped: bool) -> None:
+def test_stairs_follow_a_selected_clamp(sql: str, neighbors: str, grouped: bool) -> None:
     """At each point of a clamp they are as wide as a unit's share, at the same loss; a step less is refused."""
     sql = sql.replace("SELECT", "SELECT k,") + " GROUP BY k" if grouped else sql
     plans = (

@@ -100,9 +100,7 @@ def test_tosses_for_keys_are_charged(neighbors: str) -> None:
 
 
 @pytest.mark.parametrize("lift", ["1.0001", "1.5"])
-def test_a_law_that_is_not_as_private_as_it_says_is_refused(
-    lift: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_law_less_private_than_stated_is_refused(lift: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The law of the tosses is held to its loss, whatever the mechanism says of itself."""
     measured = plan("SELECT DISTINCT k FROM t", domain=False, accountant="pure")
     sharper = PartitionSelection(Fraction(lift) * measured.selection.mechanism.epsilon, Fraction(1, 10**9))  # type: ignore[union-attr]

@@ -33,7 +33,7 @@ from dpsql.policy.names import NameMap
         ("0.1000000000000000000000001", Fraction(1, 10) + Fraction(1, 10**25)),
     ],
 )
-def test_a_number_is_what_is_written(written: object, number: Fraction) -> None:
+def test_number_has_its_exact_value(written: object, number: Fraction) -> None:
     """0.1 is a tenth, digits past a double's precision count."""
     assert parse_number(written) == number
 

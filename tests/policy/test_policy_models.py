@@ -176,7 +176,7 @@ def test_a_policy_cannot_be_changed(shop: Policy) -> None:
     assert {shop: 1}[load(SHOP)] == 1
 
 
-def test_models_build_what_the_file_says() -> None:
+def test_models_build_the_policy_of_the_file() -> None:
     """A policy written with the models equals the one in YAML."""
     built = Policy(
         version=1,

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 FILE = ROOT / "grammars" / "policy.schema.json"
 
 
-def test_the_file_is_what_the_models_say() -> None:
+def test_schema_file_matches_the_models() -> None:
     """grammars/policy.schema.json is the output of `python -m dpsql.policy`."""
     done = subprocess.run(
         [sys.executable, "-m", "dpsql.policy"], capture_output=True, text=True, check=True, cwd=ROOT

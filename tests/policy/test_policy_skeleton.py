@@ -29,7 +29,7 @@ SCHEMA = {
 }  # fmt: skip
 
 
-def test_a_skeleton_fails_loudly_until_it_is_filled() -> None:
+def test_unfilled_skeleton_fails() -> None:
     """Every placeholder is named with its line, and nothing else is wrong."""
     text = skeleton(SCHEMA, "hie.duckdb")
     with pytest.raises(PolicyError) as caught:
@@ -117,7 +117,7 @@ def test_types(duckdb_type: str, expected: ColumnType | None) -> None:
     assert find_declarable_type(duckdb_type) == expected
 
 
-def test_a_database_without_tables_is_said_to_be_empty() -> None:
+def test_empty_database_is_reported() -> None:
     """There is nothing to write a policy for."""
     with pytest.raises(PolicyError) as caught:
         skeleton({}, "empty.duckdb")

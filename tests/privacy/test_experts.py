@@ -41,7 +41,7 @@ def renyi(here: Floats, there: Floats, order: float) -> float:
 
 
 @pytest.mark.parametrize(("neighbors", "others"), [("replace", [0, 0.4, 1]), ("add_remove", [0])])
-def test_the_choices_are_as_concentrated_as_the_schedule_says(neighbors: str, others: list[float]) -> None:
+def test_choices_are_as_concentrated_as_scheduled(neighbors: str, others: list[float]) -> None:
     """Over all losses of three rounds on a grid, and all of one round's changes: D_α <= α·ρ, and near it for the worst."""
     rate, worst = 0.8, 0.0
     schedule = Schedule(3, Fraction(4, 5), neighbors)  # type: ignore[arg-type]
@@ -59,7 +59,7 @@ def test_the_choices_are_as_concentrated_as_the_schedule_says(neighbors: str, ot
     assert 0.6 * float(schedule.rho) < worst <= float(schedule.rho)
 
 
-def test_replaced_losses_cost_four_times_what_removed_ones_do() -> None:
+def test_replaced_losses_cost_four_times_as_much_as_removed_ones() -> None:
     """T·η²/8 is for losses that all change one way: under replaced ones the divergence of a single choice passes η²/8."""
     rate = 0.1
     here, there = (choice_law(np.array([loss], np.float64), rate) for loss in ((0, 1), (1, 0)))
@@ -104,7 +104,7 @@ def test_the_published_rate_fails_for_a_large_epsilon() -> None:
     assert worst_delta(float(Schedule.concentrated(rounds, 400, delta).rate), rounds, 400) <= delta
 
 
-def test_the_event_is_charged_as_the_schedule_says() -> None:
+def test_event_is_charged_as_scheduled() -> None:
     """The zCDP accountant's charge is ρ; under every accountant it has a charge; a single round has none."""
     schedule = Schedule(201, Fraction(1, 50))
     event = schedule.event()

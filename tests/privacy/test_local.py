@@ -166,7 +166,7 @@ def test_joint_tables_are_estimated_and_their_intervals_hold(second: Choice) -> 
     assert sum(total.values()) == pytest.approx(1, abs=0.25)
 
 
-def test_estimates_refuse_what_has_no_meaning() -> None:
+def test_estimates_refuse_meaningless_input() -> None:
     """No answers, answers to two questions, a confidence of 1, joint tables of unequal length or of numbers."""
     answer, number = Answer(PLAN, 0), Answer(COST, 1)
     for wrong in ([], [answer, number], [answer, Answer(MANY, 0)]):
@@ -199,7 +199,7 @@ def test_reports_of_strangers_are_checked() -> None:
     assert Answer(MANY, 2**20 - 1).report == 2**20 - 1
 
 
-def test_questions_refuse_what_makes_none() -> None:
+def test_questions_refuse_invalid_options() -> None:
     """One value, equal values, another method, bounds that are equal or none."""
     for wrong in (
         {"values": ["A"]},
@@ -214,8 +214,8 @@ def test_questions_refuse_what_makes_none() -> None:
             Number(bounds=bounds, epsilon=1)  # type: ignore[arg-type]
 
 
-def test_answers_that_are_drawn_anew_each_day_reveal_the_truth() -> None:
-    """The attack works on a device that randomises anew each day, and not on one that repeats its answer."""
+def test_fresh_random_answers_each_day_reveal_the_truth() -> None:
+    """The attack works on a device that randomises each day, and not on one that repeats its answer."""
     question = Choice(values=("no", "yes"), epsilon=0.6)
     source = SeededEntropy(3)
 

@@ -82,8 +82,8 @@ def _(run: Part, self: DuckDBBackend, sql: str) -> Exact:
 
 
 @_naive(OBSERVABLE, "prepared", forecast, "plan_and_match")
-def _(prepare: Part, engine: Engine, asked: Query, *options: Any) -> QueryRun:
-    return prepare(engine, replace(asked, epsilon=asked.epsilon + count(engine.backend)), *options)
+def _(prepare: Part, engine: Engine, user_query: Query, *options: Any) -> QueryRun:
+    return prepare(engine, replace(user_query, epsilon=user_query.epsilon + count(engine.backend)), *options)
 
 
 @_naive(OBSERVABLE, "explanation", Connection, "_explain_prepared")
@@ -93,9 +93,9 @@ def _(explained: Part, self: Connection, prepared: QueryRun) -> Explanation:
 
 
 @_naive(OBSERVABLE, "error", replays, "plan_and_match", REFUSED)
-def _(prepare: Part, engine: Engine, asked: Query, *options: Any) -> QueryRun:
+def _(prepare: Part, engine: Engine, user_query: Query, *options: Any) -> QueryRun:
     try:
-        return prepare(engine, asked, *options)
+        return prepare(engine, user_query, *options)
     except dpsql.QueryRejected as error:
         message = f"{error.message} of {count(engine.backend)} rows"
     raise dpsql.QueryRejected(message)
@@ -172,8 +172,8 @@ def _(noised: Part, measured: Any, groups: Sequence[Any], entropy: Entropy) -> A
 
 
 @_naive(RELEASED, "rows of a unit without a bound", replays, "plan_and_match", "SELECT COUNT(*) FROM visits")
-def _(prepare: Part, engine: Engine, asked: Query, *options: Any) -> QueryRun:
-    prepared = prepare(engine, asked, *options)
+def _(prepare: Part, engine: Engine, user_query: Query, *options: Any) -> QueryRun:
+    prepared = prepare(engine, user_query, *options)
     sql = "SELECT COUNT(DISTINCT patient_id), COUNT(*) FROM visits"
     (release,) = prepared.releases
     release = replace(release, statement=replace(release.statement, sql=sql))

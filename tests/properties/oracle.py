@@ -62,7 +62,7 @@ class Case:
 
     def __repr__(self) -> str:
         limit = self.outer.release.max_groups
-        asked = f"epsilon {self.epsilon}" + (f", max_groups {limit}" if limit else "")
+        options = f"epsilon {self.epsilon}" + (f", max_groups {limit}" if limit else "")
         answered = "".join(
             f"  {known.alias} answered {known.rows}\n"
             if isinstance(known, Values)
@@ -73,7 +73,7 @@ class Case:
             text = user_sql(self.outer)
         except TypeError:  # not all relations are written as SQL: the tree says what was asked, too
             text = repr(self.outer)
-        return f"\n{text}\n  asked with {asked}\n  policy: {self.rules}\n{answered}"
+        return f"\n{text}\n  asked with {options}\n  policy: {self.rules}\n{answered}"
 
     def _repr_pretty_(self, printer: RepresentationPrinter, _: bool) -> None:
         printer.text(repr(self))

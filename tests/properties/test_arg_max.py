@@ -41,8 +41,8 @@ def shown(rows: tuple[Row, ...], function: str) -> int | None:
 
 
 @pytest.mark.parametrize("function", ["ARG_MAX", "ARG_MIN"])
-def test_a_unit_s_value_is_of_its_rows_alone(function: str) -> None:
-    """In whatever order they come and whoever else there is, with several of them best, none, or what is no number."""
+def test_unit_s_value_depends_on_its_rows_only(function: str) -> None:
+    """It depends neither on the order nor on other units; several rows, none or NaN may be best."""
     world = World(policy(rows=3))
     sql = f"SELECT SUM(p), COUNT(p) FROM (SELECT u, {function}(i, x) AS p FROM t GROUP BY u)"
     (release,) = world.prepare(sql).releases
@@ -55,8 +55,8 @@ def test_a_unit_s_value_is_of_its_rows_alone(function: str) -> None:
 
 @pytest.mark.parametrize("beside", ["", ", SUM(n)"], ids=["alone", "beside a sum"])
 @pytest.mark.parametrize("function", ["ARG_MAX", "ARG_MIN"])
-def test_the_best_of_released_groups(function: str, beside: str) -> None:
-    """With hardly any noise it is a group that is best by its count, and never the rows without a key."""
+def test_arg_max_of_released_groups_is_the_best_group(function: str, beside: str) -> None:
+    """The best group by count is chosen with hardly any noise, never the rows without a key."""
     world = World({**policy(unit="row"), "budget": {"epsilon": 10**9, "delta": 1e-6}})
     sql = f"SELECT {function}(k, n){beside} FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k)"
     prepared = plan_and_match(world.engine, Query(sql, epsilon=Fraction(10**4)))

@@ -40,8 +40,8 @@ AUCTION = (
 @pytest.mark.whole
 @pytest.mark.parametrize("rules", RULES, ids=str)
 @pytest.mark.parametrize("score", [*ASKED, *WHOLE])
-def test_a_unit_moves_scores_apart_as_derived(score: str, rules: dict[str, object]) -> None:
-    """Over neighbours, by no more than is charged, and at the worst as far, but for rounding."""
+def test_unit_changes_score_differences_as_derived(score: str, rules: dict[str, object]) -> None:
+    """Neighbours' score differences change by no more than is charged, and attain it except for rounding."""
     if score == "COUNT(DISTINCT u)" and rules.get("unit") == "row":
         score = "COUNT(*)"
     sql = f"SELECT k FROM t GROUP BY k ORDER BY {score} DESC LIMIT 1"
@@ -91,8 +91,8 @@ def auction(accountant: str, epsilon: int = 100, price: str = "BIGINT") -> dpsql
 @pytest.mark.parametrize(
     ("accountant", "price"), [("pure", "BIGINT"), ("zcdp", "DECIMAL(8,2)"), ("zcdp", "DOUBLE")]
 )
-def test_the_auction(accountant: str, price: str) -> None:
-    """The price that is chosen brings nearly what the best one does, and its revenue is not released."""
+def test_auction_selects_a_good_price(accountant: str, price: str) -> None:
+    """The selected price brings nearly what the best one does, and its revenue is not released."""
     with auction(accountant, price=price) as con:
         database = con.engine.backend
         revenue = dict(
@@ -124,8 +124,8 @@ LISTED = (
 
 @pytest.mark.parametrize("accountant", ["pure", "zcdp"])
 @pytest.mark.parametrize("sql", [LISTED, AUCTION.replace("LIMIT 1", "LIMIT 3")], ids=["listed", "top 3"])
-def test_a_choice_is_as_near_to_the_best_as_explained(accountant: str, sql: str) -> None:
-    """EXPLAIN says how far off a choice is at most: with 95% probability, in the score's unit; 200 draws hold it."""
+def test_selection_is_as_near_to_the_best_as_explained(accountant: str, sql: str) -> None:
+    """EXPLAIN bounds the distance to the best score with 95% probability; 200 draws hold it."""
     with auction(accountant) as con:
         explained = con.explain(sql, epsilon=0.1)
         (release,) = explained.prepared.releases
@@ -154,7 +154,7 @@ def test_a_choice_is_as_near_to_the_best_as_explained(accountant: str, sql: str)
         assert bound < best.high * 2_000
 
 
-def test_noise_on_every_revenue_would_drown_it() -> None:
+def test_noisy_revenues_are_worse_than_selection() -> None:
     """Released as noisy sums, clamped to the highest price, the same scores would have an error ten times as large."""
     noisy = AUCTION.replace("SELECT c.price", "SELECT c.price, SUM(c.price)")
     with auction("zcdp") as con:
@@ -169,8 +169,8 @@ def test_noise_on_every_revenue_would_drown_it() -> None:
 
 
 @pytest.mark.parametrize(("accountant", "budget"), [("pure", 1), ("zcdp", 100)])
-def test_several_are_peeled_at_the_price_of_one(accountant: str, budget: int) -> None:
-    """LIMIT 3 costs what LIMIT 1 does, of ε alone exactly the budget here, and shows three prices that differ."""
+def test_several_selections_cost_as_much_as_one(accountant: str, budget: int) -> None:
+    """LIMIT 3 costs what LIMIT 1 does, exactly the budget's ε here, and shows three prices that differ."""
     sql = AUCTION.replace("LIMIT 1", "LIMIT 3")
     with auction(accountant, budget) as con:
         (release,) = con.explain(sql, epsilon=1).prepared.releases
@@ -182,8 +182,8 @@ def test_several_are_peeled_at_the_price_of_one(accountant: str, budget: int) ->
         assert len({price for (price,) in result.rows}) == 3
 
 
-def test_the_best_come_first() -> None:
-    """With hardly any noise the chosen groups come in the order of their scores, least or greatest."""
+def test_best_groups_come_first() -> None:
+    """The chosen groups come in the order of their scores with hardly any noise."""
     world = World({**policy(unit="row"), "budget": {"epsilon": 10**6, "delta": 1e-6}})
     world.connection.execute(
         "INSERT INTO t (u, k) SELECT range, CASE WHEN range % 3 = 0 THEN 'A' ELSE 'B' END FROM range(900)"
@@ -195,8 +195,8 @@ def test_the_best_come_first() -> None:
 
 
 @pytest.mark.parametrize("accountant", ["pure", "zcdp"])
-def test_a_mode_is_no_null(accountant: str) -> None:
-    """As in DuckDB, however many rows have no value: NULL is none of those that it chooses among."""
+def test_mode_is_not_null(accountant: str) -> None:
+    """NULL is no candidate of a mode, as in DuckDB, however many rows have no value."""
     database = duckdb.connect()
     database.execute(
         "CREATE TABLE t AS SELECT range AS u, [NULL, NULL, NULL, 1, 1, 2][1 + range % 6] AS k FROM range(3000)"

@@ -147,7 +147,7 @@ def test_listed_keys_are_public(world: World, key: str, where: str, expected: se
 
 @pytest.mark.parametrize("sql", EXPRESSIONS.values())
 def test_only_nullable_expressions_are_null(world: World, sql: str) -> None:
-    """Where `is_nullable` says no, no row gives NULL."""
+    """No row gives NULL where `is_nullable` is false."""
     release = world.prepare(f"SELECT {sql} FROM t").outer.release
     argument = release.aggregations[0].argument
     assert argument is not None
@@ -155,7 +155,7 @@ def test_only_nullable_expressions_are_null(world: World, sql: str) -> None:
         assert None not in set(values(world, release, argument))
 
 
-def test_the_law_can_fail(world: World) -> None:
+def test_values_reach_both_ends_of_an_interval(world: World) -> None:
     """The values tried reach both ends of the interval of a plain column, and no special remains."""
     release = world.prepare("SELECT SUM(x) FROM t").outer.release
     argument = release.aggregations[0].argument

@@ -15,8 +15,8 @@ from dpsql.sql.compile.statement import emit_release
 
 @pytest.mark.parametrize("unit", ["u", "row"])
 @pytest.mark.parametrize("expression", ["x + 0", "-x", "i * 2", "CAST(x AS BIGINT)", "x"])
-def test_the_clamp_holds_where_an_interval_is_wrong(expression: str, unit: str) -> None:
-    """Whatever the derived interval, a unit's total stays within rows times the lattice's ends.
+def test_clamp_holds_for_a_wrong_interval(expression: str, unit: str) -> None:
+    """A unit's total stays within rows times the lattice's ends for any derived interval.
 
     So no guarantee rests on interval arithmetic.
     """

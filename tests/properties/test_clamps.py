@@ -192,7 +192,7 @@ def neighbours(case: Case) -> Iterator[tuple[Database, Database]]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_no_neighbour_moves_what_is_clamped_further_than_derived(case: Case) -> None:
+def test_no_neighbour_moves_a_clamped_statistic_beyond_its_sensitivity(case: Case) -> None:
     """Whichever point is chosen: each block is within its l1 and l2 sensitivity, and attains half of that of its noise."""
     plan, pairs = moves(case.sql, tuple(case.rules.items()), case.scope)
     worst: dict[tuple[int, int], int] = defaultdict(int)
@@ -229,7 +229,7 @@ def test_no_neighbour_moves_what_is_clamped_further_than_derived(case: Case) -> 
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_no_neighbour_moves_penalties_apart_by_more_than_its_groups(case: Case) -> None:
+def test_no_neighbour_moves_penalties_beyond_its_groups(case: Case) -> None:
     """Both sides together: as far as a unit has groups, and twice that where it is replaced; one way otherwise.
 
     How many groups a unit has is one penalty for each unit, and so is each side of what it has in all of them.
@@ -300,7 +300,7 @@ def _counts_by_norm(clamp: Clamp, has: int, each: Sequence[int]) -> int:
 
 
 def test_no_count_is_lost_among_many_groups() -> None:
-    """Of units whose rows are each in a group of its own, all of the point counts but a thousandth."""
+    """For units whose rows are each in a group of its own, all of the point counts except a thousandth."""
     many = 1000
     world = World(policy(rows=many, domain=False, accountant="pure"))
     prepared, plan = learning(world, f"SELECT s, COUNT(*) FROM t{_ALL} GROUP BY s", BY_SUM)
@@ -325,7 +325,7 @@ def _has(share: Sequence[Row], of: Statistic) -> int:
 
 @pytest.mark.parametrize("scope", [BY_SUM, BY_GROUP, BY_NORM], ids=["sum", "by group", "norm"])
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_clamped_is_what_plain_python_computes(seed: int, scope: ClampScope) -> None:
+def test_clamped_values_match_plain_python(seed: int, scope: ClampScope) -> None:
     """Group by group, at every point, from the same rungs that the statement gives once."""
     dice = random.Random(seed)
     rows = [
@@ -347,8 +347,8 @@ def test_what_is_clamped_is_what_plain_python_computes(seed: int, scope: ClampSc
 
 @pytest.mark.parametrize("group", ["", " GROUP BY k"])
 @pytest.mark.parametrize("seed", range(2))
-def test_units_with_more_rows_than_count_keep_their_mean(seed: int, group: str) -> None:
-    """Of the rows of AVG(x) a unit has as many as the clamp, each with its mean value, in parts of a step.
+def test_units_with_excess_rows_keep_their_mean(seed: int, group: str) -> None:
+    """A unit has as many rows of AVG(x) as the clamp, each with its mean value, in parts of a step.
 
     In its groups it has as many of these as it has of its rows, in whole parts.
     """
@@ -385,8 +385,8 @@ def test_units_with_more_rows_than_count_keep_their_mean(seed: int, group: str) 
 
 
 @pytest.mark.parametrize("rules", [{}, {"groups": 10}], ids=str)
-def test_units_count_in_as_many_groups_as_were_chosen(rules: dict[str, Any]) -> None:
-    """Of each unit, whether it is kept to its bounds or not; penalties are units with more."""
+def test_units_count_in_the_chosen_number_of_groups(rules: dict[str, Any]) -> None:
+    """Each unit counts in that many groups, bounded or not; penalties are units with more."""
     dice = random.Random(7)
     rows = [
         DEFAULT._replace(u=unit, s=str(dice.randrange(20)))
@@ -415,8 +415,8 @@ def test_units_count_in_as_many_groups_as_were_chosen(rules: dict[str, Any]) -> 
         assert passed == sum(number > point for number in of_units)
 
 
-def test_no_group_is_favoured() -> None:
-    """Which groups count is another choice for each unit: of units in ten groups all, each group keeps some."""
+def test_no_group_is_preferred() -> None:
+    """The choice of groups differs between units: of units in ten groups, each group keeps some."""
     rows = tuple(DEFAULT._replace(u=unit, s=str(key)) for unit in range(200) for key in range(10))
     world = World(policy(rows=10))
     prepared, plan = learning(world, "SELECT s, COUNT(DISTINCT u) FROM t GROUP BY s")

@@ -105,10 +105,10 @@ def answered(connection: Connection, query: str) -> dpsql.Result | None:
 @pytest.mark.parametrize("joined", JOINS)
 @settings(max_examples=examples(100))
 @given(st.tuples(ITEMS, KINDS, SALES), st.sampled_from(KEYS), st.sets(st.sampled_from(VALUES), min_size=1))
-def test_they_are_the_values_of_all_rows(
+def test_determined_columns_hold_the_values_of_all_rows(
     joined: str, rows: tuple[list[Any], list[Any], list[Any]], keys: str, values: set[str]
 ) -> None:
-    """Of what is answered, every row of a group that is shown has the value that is shown."""
+    """Every row of a shown group has the shown value."""
     with database(*rows) as plain:
         connection = dpsql.connect(plain, policy=RULES, ledger=":memory:", epsilon=10**4)
         asked = sorted(values)
@@ -146,8 +146,8 @@ FREE = {
 
 @pytest.mark.parametrize("query", FREE)
 @pytest.mark.parametrize("sales", [[], [(0, 1, 0), (1, 1, 1), (1, 2, 0)]], ids=["nobody", "some"])
-def test_they_are_exact_and_free(query: str, sales: list[Any]) -> None:
-    """Whoever is in the data, all groups have their values, and the charge is that of the query without them."""
+def test_determined_columns_are_exact_and_free(query: str, sales: list[Any]) -> None:
+    """All groups have their values, and the charge is that of the query without them."""
     with database(WARES, COLOURS, sales) as plain:
         connection = dpsql.connect(plain, policy=RULES, ledger=":memory:", epsilon=1)
         result = connection.execute(query).result
@@ -183,8 +183,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_not_determined_is_refused(case: str) -> None:
-    """It would be some row's value."""
+def test_undetermined_columns_are_refused(case: str) -> None:
+    """Such a column would be some row's value."""
     items, query = REFUSED[case]
     with database(items, COLOURS, []) as plain:
         connection = dpsql.connect(plain, policy=RULES, ledger=":memory:", epsilon=1)
@@ -193,8 +193,8 @@ def test_what_is_not_determined_is_refused(case: str) -> None:
         assert caught.value.code == "exact_only"
 
 
-def test_a_secret_key_is_selected_as_before() -> None:
-    """Only groups that are shown have a value; that of others is not shown either."""
+def test_secret_key_is_selected_as_without_determined_columns() -> None:
+    """Only shown groups have a value; the values of others stay hidden."""
     rules = {
         **RULES,
         "tables": {
@@ -211,8 +211,8 @@ def test_a_secret_key_is_selected_as_before() -> None:
     assert result.rows == ((0, "x"),)
 
 
-def test_a_row_has_one_origin_where_it_finds_one_row() -> None:
-    """Beside groups of all their keys; a join on some of the keys may repeat a released row."""
+def test_row_has_one_origin_when_the_join_matches_one_row() -> None:
+    """The query groups by all keys; a join on some of them may repeat a released row."""
     with database(WARES, COLOURS, []) as plain:
         connection = dpsql.connect(plain, policy=RULES, ledger=":memory:", epsilon=1)
         asked = f"SELECT id, items.kind, COUNT(*), MAX(name) {ON} GROUP BY id, items.kind"

@@ -95,25 +95,25 @@ def shuffled(tables: Tables, name: str, turn: int) -> Any:
 
 @MODEST
 @given(pairs())
-def test_nothing_but_released_values_differs(drawn: tuple[Case, Tables]) -> None:
+def test_only_released_values_differ_between_neighbours(drawn: tuple[Case, Tables]) -> None:
     """A drawn query on a drawn database and its neighbour: all that is observed is the same."""
     invariant(drawn)
 
 
 @MODEST
 @given(cases(BENCH))
-def test_the_order_of_rows_changes_no_exact_row(case: Case) -> None:
+def test_order_of_rows_changes_no_exact_row(case: Case) -> None:
     """A drawn query reads the same exact rows from the tables in any order."""
     exact_in_any_order(case)
 
 
 @pytest.mark.deep
-def test_nothing_but_released_values_differs_in_a_long_search() -> None:
+def test_only_released_values_differ_in_a_long_search() -> None:
     """The same over new cases in each run."""
     DEEP(given(pairs())(invariant))()
 
 
 @pytest.mark.deep
-def test_the_order_of_rows_changes_no_exact_row_in_a_long_search() -> None:
+def test_order_of_rows_changes_no_exact_row_in_a_long_search() -> None:
     """The same over new cases in each run."""
     DEEP(given(cases(BENCH))(exact_in_any_order))()

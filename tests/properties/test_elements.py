@@ -82,8 +82,8 @@ OTHERS = ((7, "[1, 2]"), (8, "[3]"))
 
 
 @pytest.mark.parametrize("sql", QUERIES)
-def test_no_unit_moves_an_answer_further_than_derived(sql: str) -> None:
-    """Whatever lists the one has who comes or goes, and however many rows with them."""
+def test_no_unit_moves_an_answer_of_elements_beyond_its_sensitivity(sql: str) -> None:
+    """The bound holds for any lists and rows of a unit that comes or goes."""
     if "JOIN v" in sql:
         with pytest.raises(dpsql.QueryRejected):
             prepared(world(OTHERS), sql)
@@ -97,7 +97,7 @@ def test_no_unit_moves_an_answer_further_than_derived(sql: str) -> None:
     assert most > 0
 
 
-def test_as_many_elements_count_as_are_declared() -> None:
+def test_declared_number_of_elements_counts() -> None:
     """Two rows with five elements each are four rows that count, where two elements do; the rest is cut."""
     connection = world(((1, LISTS[-1]), (1, LISTS[-1]), (2, "[3]")))
     assert cells(connection, prepared(connection, QUERIES[0])) == {(): ((5,),)}
@@ -107,12 +107,12 @@ def test_as_many_elements_count_as_are_declared() -> None:
 
 
 @pytest.mark.parametrize("sql", [sql for sql in QUERIES if "JOIN v" not in sql])
-def test_no_list_fails_a_statement(sql: str) -> None:
+def test_no_list_makes_a_statement_fail(sql: str) -> None:
     """Wherever the engine evaluates what is computed of its elements."""
     run(world([(number % 3, listed) for number, listed in enumerate(LISTS)]), sql)
 
 
-def test_the_partition_of_a_unit_does_not_depend_on_its_lists() -> None:
+def test_partition_of_a_unit_does_not_depend_on_its_lists() -> None:
     """A unit with rows in two partitions is in none, also where its rows in one of them have no elements."""
     rows = ((1, "[1]"), (1, "[]"), (2, "[1]"))
     connection = world(rows, partition="k")
@@ -132,8 +132,8 @@ def test_the_partition_of_a_unit_does_not_depend_on_its_lists() -> None:
         "SELECT COUNT(*) FROM (SELECT u.* FROM t, UNNEST(list) AS u(x)) AS q WHERE x > 2",
     ],
 )
-def test_an_element_has_the_name_that_unnest_gives_it(sql: str) -> None:
-    """Also where its rows are numbered, and where * stands for it."""
+def test_element_has_the_name_given_to_unnest(sql: str) -> None:
+    """Rows with numbers and * keep the name, too."""
     connection = world(((1, "[1]"), (2, "[3]"), (3, "[NULL]")))
     (expected,) = engine_of(connection).execute(sql).fetchone() or ()
     assert cells(connection, prepared(connection, sql)) == {(): ((expected,),)}
@@ -147,15 +147,15 @@ def test_an_element_has_the_name_that_unnest_gives_it(sql: str) -> None:
         "SELECT COUNT(*) FROM t LEFT JOIN UNNEST(list) AS u(x) ON TRUE WHERE x IS NULL",
     ],
 )
-def test_a_left_join_keeps_rows_without_elements(sql: str) -> None:
+def test_left_join_keeps_rows_without_elements(sql: str) -> None:
     """Once, with NULL for the element, as DuckDB does; of an empty list as of NULL."""
     connection = world([(number, listed) for number, listed in enumerate((*LISTS[:3], LISTS[5]))])
     (expected,) = engine_of(connection).execute(sql).fetchone() or ()
     assert cells(connection, prepared(connection, sql)) == {(): ((expected,),)}
 
 
-def test_a_left_join_cuts_lists_too() -> None:
-    """Of five elements two count, as many as are declared."""
+def test_left_join_cuts_long_lists() -> None:
+    """Two of five elements count, as declared."""
     connection = world(((1, LISTS[-1]),))
     plan = prepared(connection, "SELECT COUNT(*) FROM t LEFT JOIN UNNEST(list) AS u(x) ON TRUE")
     assert cells(connection, plan) == {(): ((2,),)}
@@ -193,7 +193,7 @@ def test_lists_of_rows_without_an_id_are_refused(unit: str | None) -> None:
         ({"none": {"type": "int", "max_elements": 2}}, "column_missing"),
     ],
 )
-def test_a_list_is_declared_by_its_elements(column: dict[str, Any], code: str) -> None:
+def test_list_is_declared_by_its_elements(column: dict[str, Any], code: str) -> None:
     """Their type, and how many of them count; else it is refused at connect."""
     with pytest.raises(dpsql.PolicyError) as caught:
         world(OTHERS, columns=column | {"no": {"type": "int"}})
@@ -214,8 +214,8 @@ def test_a_list_is_declared_by_its_elements(column: dict[str, Any], code: str) -
         "SELECT n, COUNT(*) FROM (SELECT id, COUNT(x) AS n FROM (SELECT id, UNNEST(list) AS x FROM t) GROUP BY id) GROUP BY n HAVING COUNT(*) > 0",
     ],
 )
-def test_unnest_in_select_is_as_in_duckdb(sql: str) -> None:
-    """Of lists with NULL and duplicates, empty ones and none, alone and under what stands around."""
+def test_unnest_in_select_matches_duckdb(sql: str) -> None:
+    """Lists with NULL, duplicates or no elements are unnested alone and within expressions."""
     lists = ("NULL", "[]", "[1]", "[1, 1]", "[2, NULL]")
     connection = world([(number // 2, listed) for number, listed in enumerate(lists)])
     answer = connection.query(sql, epsilon=10**5)
@@ -241,7 +241,7 @@ def test_unnest_in_select_is_as_in_duckdb(sql: str) -> None:
         ),
     ],
 )
-def test_what_unnest_in_select_means_otherwise_is_refused(sql: str, said: str) -> None:
+def test_unnest_in_select_with_another_meaning_is_refused(sql: str, said: str) -> None:
     """Two lists are put side by side, and windows see the rows before: not as in FROM."""
     with pytest.raises(dpsql.QueryRejected, match=said):
         prepared(world(OTHERS), sql)

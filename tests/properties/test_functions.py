@@ -96,7 +96,7 @@ def calls(name: str, table: str) -> Iterator[list[Call]]:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_an_entry_holds_what_it_claims(name: str) -> None:
+def test_registry_entry_holds_its_claims(name: str) -> None:
     """Total, of its type, within its interval, strict where it says so: for every value of every type."""
     tried = 0
     every = ((table, found) for table in TABLES for found in calls(name, table) if found)

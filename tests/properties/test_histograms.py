@@ -33,8 +33,8 @@ REWRITTEN = {
 
 
 @pytest.mark.parametrize("called", REWRITTEN)
-def test_it_is_the_release_of_its_rewrite(called: str) -> None:
-    """What is released, analysed and charged is what the grouped counts are: a row lies in one bin."""
+def test_histogram_equals_its_rewrite(called: str) -> None:
+    """A histogram is released, analyzed and charged as the grouped counts: a row lies in one bin."""
     world = World(policy())
     (ours,) = world.prepare(f"SELECT {called} FROM t").releases
     (theirs,) = world.prepare(REWRITTEN[called]).releases
@@ -43,8 +43,8 @@ def test_it_is_the_release_of_its_rewrite(called: str) -> None:
 
 
 @pytest.mark.parametrize("called", list(REWRITTEN)[:2])
-def test_of_each_group_it_is_the_release_of_its_rewrite(called: str) -> None:
-    """The groups themselves are public, so that they are free; bins in all of them are one release."""
+def test_histogram_of_each_group_equals_its_rewrite(called: str) -> None:
+    """The groups are public and free; the bins in all of them are one release."""
     world = World(policy())
     keys, ours = world.prepare(f"SELECT k, {called} FROM t GROUP BY k").releases
     rewritten = REWRITTEN[called].replace("SELECT", "SELECT k,").replace("GROUP BY", "GROUP BY k,")
@@ -57,8 +57,8 @@ def test_of_each_group_it_is_the_release_of_its_rewrite(called: str) -> None:
 @pytest.mark.parametrize(
     "rules", [{"unit": "row"}, {"rows": 2}, {"rows": 2, "neighbors": "replace"}], ids=str
 )
-def test_a_unit_moves_bins_no_further_than_derived(rules: dict[str, Any]) -> None:
-    """Over neighbours with values at, between and beyond the ends of bins, special ones too; at the worst, as far."""
+def test_unit_moves_bins_within_their_sensitivity(rules: dict[str, Any]) -> None:
+    """Neighbours with values at, between and beyond the ends stay within the bound, and attain it."""
     sql = f"SELECT HISTOGRAM(x, {BINS}) FROM t"
     case, world = Case(sql, ("x",), rules), World(policy(**rules))
     prepared = world.prepare(sql)
@@ -72,8 +72,8 @@ def test_a_unit_moves_bins_no_further_than_derived(rules: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("rules", [{"unit": "row"}, {"rows": 2, "groups": 2}], ids=str)
-def test_a_unit_moves_bins_of_groups_no_further_than_derived(rules: dict[str, Any]) -> None:
-    """However its rows lie in groups and bins; at the worst, as far."""
+def test_unit_moves_bins_of_groups_within_their_sensitivity(rules: dict[str, Any]) -> None:
+    """Any rows in groups and bins stay within the bound, and attain it."""
     sql = f"SELECT k, HISTOGRAM(x, {BINS[:2]}) FROM t GROUP BY k"
     case, world = Case(sql, ("k", "x"), rules), World(policy(**rules))
     prepared = world.prepare(sql)
@@ -122,8 +122,8 @@ def exact() -> World:
 
 
 @pytest.mark.parametrize("rows", DATABASES, ids=len)
-def test_bins_are_counted_as_brute_force_does(exact: World, rows: Database) -> None:
-    """Of values within their bounds; above the last end only if a value may lie there; of nobody too, in the same types."""
+def test_bins_match_brute_force(exact: World, rows: Database) -> None:
+    """Values within bounds, values above the last end and empty tables are counted, in the same types."""
     exact.hold(rows)
     sql = f"SELECT HISTOGRAM(x, {BINS}), HISTOGRAM(x * 2, [2]), HISTOGRAM(i, [1, 5]), HISTOGRAM(k), COUNT(*) FROM t"
     result = answer_query(
@@ -144,8 +144,8 @@ def test_bins_are_counted_as_brute_force_does(exact: World, rows: Database) -> N
     assert [ends is None for ends in result.intervals()[0]] == [True] * 4 + [False]
 
 
-def test_bins_are_as_in_duckdb(exact: World) -> None:
-    """Where all values are numbers, but for the bin above, which DuckDB leaves out if it is empty."""
+def test_bins_match_duckdb(exact: World) -> None:
+    """Only the bin above differs, which DuckDB leaves out if empty, where all values are numbers."""
     exact.hold(DATABASES[2])
     sql = f"SELECT HISTOGRAM(x, {BINS}), HISTOGRAM(x, [2.5]), HISTOGRAM(k), HISTOGRAM(i) FROM t"
     result = answer_query(
@@ -165,7 +165,7 @@ KEYS: dict[str, Callable[[Row], tuple[Any, ...]]] = {
 @pytest.mark.parametrize("keys", KEYS)
 @pytest.mark.parametrize("rows", DATABASES, ids=len)
 def test_each_group_has_its_own_bins(exact: World, rows: Database, keys: str) -> None:
-    """As brute force counts them, groups of nobody too, whatever else is asked; in whatever order they are shown."""
+    """Bins of all groups, empty ones too, match brute force in any order."""
     exact.hold(rows)
     sql = (
         f"SELECT {keys}, COUNT(*) AS n, HISTOGRAM(x, {BINS}), HISTOGRAM(k) FROM t "
@@ -183,8 +183,8 @@ def test_each_group_has_its_own_bins(exact: World, rows: Database, keys: str) ->
     assert sum(row[width] for row in result.rows) == len(rows)
 
 
-def test_bins_of_groups_are_as_in_duckdb(exact: World) -> None:
-    """Of the groups that have rows, which DuckDB shows alone."""
+def test_bins_of_groups_match_duckdb(exact: World) -> None:
+    """They match for groups that have rows, which are all that DuckDB shows."""
     exact.hold(DATABASES[2])
     sql = "SELECT k, HISTOGRAM(i, [1, 5]) AS h, COUNT(*) AS n FROM t GROUP BY k HAVING n > 0 ORDER BY k"
     result = answer_query(
@@ -195,8 +195,8 @@ def test_bins_of_groups_are_as_in_duckdb(exact: World) -> None:
     assert [ends is None for ends in result.intervals()[0]] == [True, True, False]
 
 
-def test_bins_of_groups_that_cannot_be(exact: World) -> None:
-    """Of a condition that no public key fulfils there are no groups, as in DuckDB."""
+def test_impossible_groups_have_no_bins(exact: World) -> None:
+    """A condition that no public key fulfils leaves no groups, as in DuckDB."""
     exact.hold(DATABASES[2])
     sql = "SELECT k, i, HISTOGRAM(x, [1]) FROM t WHERE k = 'Z' GROUP BY k, i"
     result = answer_query(
@@ -205,12 +205,12 @@ def test_bins_of_groups_that_cannot_be(exact: World) -> None:
     assert list(result.rows) == exact.connection.execute(sql).fetchall() == []
 
 
-def test_people_see_no_count_below_zero(exact: World) -> None:
+def test_shown_counts_are_not_negative(exact: World) -> None:
     """The values are as they were released; what is shown, and what data formats hold, is one map of them."""
     exact.hold(())
     sql = "SELECT HISTOGRAM(x, [1, 2]) AS h FROM t"
-    asked = Query(sql, epsilon=Fraction(1, 10**4), replay=False)
-    answers = [answer_query(exact.engine, plan_and_match(exact.engine, asked)) for _ in range(8)]
+    user_query = Query(sql, epsilon=Fraction(1, 10**4), replay=False)
+    answers = [answer_query(exact.engine, plan_and_match(exact.engine, user_query)) for _ in range(8)]
     assert any(count < 0 for answer in answers for count in answer.rows[0][0].values())
     for answer in answers:
         ((counts,),), ((shown,),) = answer.rows, answer.displayed
@@ -221,13 +221,13 @@ def test_people_see_no_count_below_zero(exact: World) -> None:
 
 
 @pytest.mark.parametrize("argument", ["x, [1]", "k"])
-def test_bins_are_not_hidden(argument: str) -> None:
-    """Where rare groups are hidden it is refused: a map says of each bin how many rows it has."""
+def test_histogram_is_refused_for_hidden_groups(argument: str) -> None:
+    """It is refused where rare groups are hidden: a map states how many rows each bin has."""
     with pytest.raises(dpsql.QueryRejected, match="hidden for being rare"):
         World(policy(min_frequency=3)).prepare(f"SELECT HISTOGRAM({argument}) FROM t")
 
 
-def test_bins_of_groups_are_so_many_at_most() -> None:
-    """Each group's are told apart from all others by their numbers, one by one."""
+def test_number_of_bins_of_groups_is_bounded() -> None:
+    """Bins of all groups are numbered one by one."""
     with pytest.raises(dpsql.QueryRejected, match="10,000 bins in all groups"):
         World(policy()).prepare("SELECT i, d, HISTOGRAM(x, [0, 1, 2, 3]) FROM t GROUP BY i, d")

@@ -123,7 +123,7 @@ def full() -> Iterator[tuple[dpsql.Connection, duckdb.DuckDBPyConnection]]:
 
 @pytest.mark.parametrize("sql", KEYS)
 def test_domains_are_images(full: tuple[dpsql.Connection, duckdb.DuckDBPyConnection], sql: str) -> None:
-    """Of all rows that there can be, the groups that DuckDB has are those that are released, and no others."""
+    """The released groups are exactly those that DuckDB has for all possible rows."""
     connection, plain = full
     (release,) = connection.explain(sql).prepared.releases
     assert release.plan.analysis.domains is not None
@@ -143,7 +143,7 @@ def test_domains_are_images(full: tuple[dpsql.Connection, duckdb.DuckDBPyConnect
     ],
 )
 @pytest.mark.parametrize("sets", ["{}", "ROLLUP ({})"])
-def test_groups_that_no_row_can_have_are_not_shown(
+def test_impossible_groups_are_not_shown(
     full: tuple[dpsql.Connection, duckdb.DuckDBPyConnection], keys: str, condition: str, sets: str
 ) -> None:
     """A condition on several keys limits the groups that they make together."""
@@ -163,8 +163,8 @@ def test_groups_that_no_row_can_have_are_not_shown(
         ("YEAR(born) <> 1950 AND born < DATE '1952-01-01'", (*range(1900, 1950), 1951)),
     ],
 )
-def test_days_of_many_years(condition: str, years: Sequence[int]) -> None:
-    """Of more days than are tried one by one, a moment that they are compared with narrows what follows from their bounds."""
+def test_condition_narrows_many_days(condition: str, years: Sequence[int]) -> None:
+    """A compared moment narrows a column of more days than are tried one by one."""
     born = {"born": {"type": "date", "bounds": ["1900-01-01", "2020-12-31"], "nullable": False}}
     rules = {
         "version": 1,
@@ -248,14 +248,14 @@ def test_work_on_constants_is_bounded_for_a_statement(big: dpsql.Connection) -> 
         "SELECT YEAR(moment) AS y, COUNT(*) FROM t WHERE DAYNAME(moment) = 'Monday' GROUP BY y",
     ],
 )
-def test_conditions_that_are_not_computed_are_said(big: dpsql.Connection, sql: str) -> None:
-    """Where it is not known for which values a condition on a key is true, groups may be those that it excludes."""
+def test_uncomputed_conditions_print_a_notice(big: dpsql.Connection, sql: str) -> None:
+    """Groups that a condition excludes may be shown where it is not computed."""
     (found,) = [text for text in big.query(sql).notices if "excludes" in text]
     assert "was not computed for all values in advance" in found
 
 
-def test_conditions_on_other_columns_are_no_such_conditions(big: dpsql.Connection) -> None:
-    """What a condition leaves is computed for the key alone: of others it may be true or not."""
+def test_conditions_on_other_columns_do_not_narrow_a_key(big: dpsql.Connection) -> None:
+    """Only conditions on the key are computed; others may be true or not."""
     sql = "SELECT kind, COUNT(*) FROM t WHERE number > 5 AND LOWER(kind) = 'value number 7' GROUP BY kind"
     assert not [text for text in big.query(sql).notices if "excludes" in text]
 
@@ -265,7 +265,7 @@ def test_conditions_on_other_columns_are_no_such_conditions(big: dpsql.Connectio
     [("wide", False), ("free", False), ("wide % 7", True)],
     ids=["many", "unbounded", "few results"],
 )
-def test_many_values_are_not_computed(column: str, known: bool) -> None:
+def test_too_many_values_are_not_computed(column: str, known: bool) -> None:
     """Beyond a hundred thousand values a domain is what follows from intervals, as before, or none."""
     columns = {"wide": {"type": "integer", "bounds": [0, 10**6]}, "free": {"type": "integer"}}
     rules = {
@@ -282,7 +282,7 @@ def test_many_values_are_not_computed(column: str, known: bool) -> None:
 
 @pytest.mark.parametrize("condition", ["n = (SELECT MAX(w) FROM ks)", "n + (SELECT MAX(w) FROM ks) = 3"])
 def test_public_subqueries_are_read_in_their_own_database(condition: str) -> None:
-    """What was computed of the public rows of one database, or of rows that the owner has changed since, is used for no other."""
+    """Values computed from one database's public rows are used for no other, nor after a change."""
     rules: dict[str, Any] = {
         "version": 1,
         "privacy_unit": "row",
@@ -296,8 +296,8 @@ def test_public_subqueries_are_read_in_their_own_database(condition: str) -> Non
         database = duckdb.connect()
         database.execute(f"CREATE TABLE t AS SELECT 1 AS n; CREATE TABLE ks AS SELECT {most} AS w")
         with dpsql.connect(database, policy=rules, ledger=":memory:", epsilon=1) as con:
-            asked = con.explain(f"SELECT n, COUNT(*) FROM t WHERE {condition} GROUP BY n")
-        (release,) = asked.prepared.releases
+            explanation = con.explain(f"SELECT n, COUNT(*) FROM t WHERE {condition} GROUP BY n")
+        (release,) = explanation.prepared.releases
         assert release.plan.analysis.domains == ((most if "= (" in condition else 3 - most,),)
 
 
@@ -317,7 +317,7 @@ _LATER = "people p LEFT JOIN (SELECT pid, UPPER(kind) AS k, lvl * 7 AS l FROM vi
         "SELECT kind, COUNT(*) FROM visits LEFT JOIN ks ON kind = name WHERE w IS NULL OR w > 1 GROUP BY kind",
     ],
 )
-def test_what_an_outer_join_keeps_is_in_the_domain(sql: str) -> None:
+def test_outer_join_keeps_null_in_the_domain(sql: str) -> None:
     """Rows without a partner have NULL for its columns, and their own values for those that are compared."""
     kind = {"type": "varchar", "values": ["a", "b"], "nullable": False}
     lvl = {"type": "integer", "bounds": [0, 2], "nullable": False}

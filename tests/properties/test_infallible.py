@@ -169,13 +169,13 @@ def answered(connection: Connection, texts: Sequence[str] | Iterator[str]) -> in
 
 @pytest.mark.parametrize("kind", KINDS, ids=NAMES.get)
 def test_no_aggregate_fails(kind: Type, extremes: Connection) -> None:
-    """Across units: each aggregate over narrowed columns and what is computed of them."""
+    """No aggregate across units over narrowed columns fails."""
     assert answered(extremes, statements(kind)) > 5
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=NAMES.get)
 def test_no_aggregate_within_a_unit_fails(kind: Type) -> None:
-    """Within units, and what is computed of what they give."""
+    """Neither an aggregate within units nor what is computed of it fails."""
     connection = people("id")
     texts = []
     for value in DERIVED.get(kind, ("e",))[:2]:
@@ -209,7 +209,7 @@ def test_no_aggregate_within_a_unit_fails(kind: Type) -> None:
     ],
 )
 def test_no_comparison_of_two_types_fails(sql: str, extremes: Connection) -> None:
-    """Days beside moments and whole numbers beside others, in conditions, joins, matching and set operations."""
+    """Days with moments, and whole numbers with others, compare in conditions, joins and set operations."""
     answered(extremes, [sql])
 
 
@@ -231,7 +231,7 @@ def test_points_are_infallible(kind: Type, ends: tuple[Fraction, Fraction]) -> N
         ]
 
 
-def test_the_law_sees_what_fails() -> None:
+def test_search_finds_failing_arithmetic() -> None:
     """Arithmetic as it is written in SQL, a distance that leaves 64 bits, and plain casts fail on these rows."""
     connection = people("id")
     plain = lambda call: call.function.sql  # noqa: E731
@@ -248,7 +248,7 @@ def test_the_law_sees_what_fails() -> None:
     run(connection, middle)
 
 
-def test_every_arithmetic_of_whole_numbers_has_a_form_of_its_own() -> None:
+def test_whole_number_arithmetic_has_its_own_form() -> None:
     """No entry gives a whole number by an operator that can leave 64 bits."""
     for function in FUNCTIONS.values():
         call = Call(function, (), Type.INTEGER)

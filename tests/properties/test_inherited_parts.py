@@ -177,8 +177,8 @@ def _strayed(queries: Iterable[str]) -> dict[str, set[str]]:
     return found
 
 
-def test_what_a_joined_table_says_confines_what_is_read() -> None:
-    """Each table is charged where its own conditions and those of tables beside it say; NOT and LEFT say nothing."""
+def test_condition_on_a_joined_table_narrows_the_scan() -> None:
+    """Each table is charged where its own and its joined tables' conditions say, except NOT and LEFT."""
     with _connected() as connection:
         for query, words in _QUERIES:
             prepared = connection.explain(query).prepared
@@ -187,20 +187,20 @@ def test_what_a_joined_table_says_confines_what_is_read() -> None:
             assert {table: text for table, text in found.items() if text} == words, query
 
 
-def test_units_outside_of_an_inherited_part_change_nothing() -> None:
-    """Whoever leaves a table, and lies not in its box, or all and lies in none, changes nothing that is read."""
+def test_units_outside_an_inherited_part_change_nothing() -> None:
+    """A unit that leaves a table, and lies outside its box or in no box, changes nothing that is read."""
     for query, strayed in _strayed(thinned([query for query, _ in _QUERIES], 4)).items():
         assert strayed == set(), query
 
 
-def test_unless_the_scan_sees_to_it_they_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The law sees it where conditions of the query alone leave out rows that are charged nowhere."""
+def test_units_outside_a_part_matter_without_the_scan_s_condition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search finds cases where the query's conditions alone leave out rows that are charged nowhere."""
     monkeypatch.setattr(relations, "emit_partition_conditions", lambda _scan, _unit, _source: ())
     assert _strayed([_A])[_A] == {"people", "visits", "all"}
 
 
-def test_a_scan_that_inherits_a_part_loses_no_row_that_counts() -> None:
-    """Where units lie at one place, or none, what is read is what is read of tables without parts."""
+def test_scan_with_an_inherited_part_keeps_all_counted_rows() -> None:
+    """A scan reads the same as without parts, where units lie at one place or none."""
     database = _database()
     _hold(database, _PLACED)
     parted, free = _connected(database), _connected(database, parted=False)
@@ -214,8 +214,8 @@ def test_a_scan_that_inherits_a_part_loses_no_row_that_counts() -> None:
         assert found[0] == found[1], query
 
 
-def test_questions_about_disjoint_parts_of_another_table_cost_one() -> None:
-    """Joined to people of two plans, visits are charged once for both; what overlaps adds up."""
+def test_queries_of_disjoint_inherited_parts_cost_one() -> None:
+    """Joined to people of two plans, visits are charged once for both; overlaps add up."""
     with _connected() as connection:
         for plan in "AB":
             connection.query(_JOINED.format(plan))
@@ -234,8 +234,8 @@ def test_questions_about_disjoint_parts_of_another_table_cost_one() -> None:
         connection.query(_A + " AND v.region = 'S'", replay=False)
 
 
-def test_a_column_of_another_table_is_another_dimension() -> None:
-    """Where two tables have a column of one name and declaration, somebody may lie elsewhere by each."""
+def test_column_of_another_table_is_another_dimension() -> None:
+    """A unit may lie elsewhere by a column of the same name and declaration in another table."""
     policy = _policy()
     policy["tables"]["visits"]["columns"] = _COLUMNS["visits"] | {"plan": _LISTED["plan"]}
     policy["tables"]["visits"]["partition"] = ["plan"]
@@ -250,7 +250,7 @@ def test_a_column_of_another_table_is_another_dimension() -> None:
     assert own.intersect_box(theirs) is not None
 
 
-def test_rolls_are_charged_where_they_are_read() -> None:
+def test_rolling_windows_are_charged_where_they_are_read() -> None:
     """Many ranges are read from the first to the last, of the table that says where units lie, too."""
     listed = [", ".join(map(str, range(first, 36, 4))) for first in (0, 2)]
     either = " UNION ".join(f"SELECT id FROM people WHERE age IN ({ages})" for ages in listed)
@@ -263,21 +263,21 @@ def test_rolls_are_charged_where_they_are_read() -> None:
     }
 
 
-def test_equal_questions_are_answered_again_whatever_tables_are_called() -> None:
-    """What is inherited does not depend on names that the query gives."""
+def test_replays_do_not_depend_on_table_names() -> None:
+    """Inherited parts do not depend on the names that the query gives."""
     with _connected() as connection:
         connection.query(_A)
         other = "SELECT COUNT(*), SUM(cost) FROM visits JOIN people ON visits.id = people.id WHERE people.plan = 'A'"
         assert connection.explain(other).prepared.table_charges == ()
 
 
-def test_one_who_is_replaced_inherits_nothing() -> None:
+def test_replaced_unit_inherits_no_part() -> None:
     """One who leaves a part may be replaced by somebody in another."""
     with _connected(neighbors="replace") as connection:
         assert {bill.box for bill in connection.explain(_A).prepared.table_charges} == {WHOLE}
 
 
-def test_links_lead_to_parts_only_where_the_scan_follows_them() -> None:
+def test_links_lead_to_parts_where_the_scan_follows_them() -> None:
     """A scan that knows whose its rows are inherits, but not the owner, of which any row may decide; joined, neither."""
     database = _database()
     database.execute("CREATE TABLE items AS SELECT range % 9 AS visit, range % 10 AS price FROM range(30)")

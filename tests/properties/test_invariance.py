@@ -162,8 +162,8 @@ def in_turn(*sequences: Sequence[Any]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(("fixture", "variant"), in_turn(accepted()), ids=str)
-def test_accepted(fixture: Fixture, variant: Variant) -> None:
-    """Among everybody and among nobody, a unit with many special rows changes released values alone."""
+def test_accepted_query_does_not_reveal_a_unit(fixture: Fixture, variant: Variant) -> None:
+    """A unit with many special rows changes only released values, whoever else is there."""
     first, *_ = hold(variant, fixture.query, fixture.parameters)
     # A row has no unit's id, nobody may choose among groups of which rare ones are hidden, databases have names here, and
     # samples are of units that come and go.
@@ -175,8 +175,8 @@ def test_accepted(fixture: Fixture, variant: Variant) -> None:
 
 
 @pytest.mark.parametrize(("fixture", "variant"), in_turn(refused()), ids=str)
-def test_refused(fixture: Fixture, variant: Variant) -> None:
-    """What is refused is refused on every database, in the same words, at the same place."""
+def test_refused_query_is_refused_on_every_database(fixture: Fixture, variant: Variant) -> None:
+    """The refusal has the same words and position on every database."""
     hold(variant, fixture.query, fixture.parameters)
 
 
@@ -227,20 +227,20 @@ SEVERAL = [
 
 
 @pytest.mark.parametrize(("sql", "new", "variant"), in_turn(GROUPED, SPECIAL[::2]), ids=str)
-def test_keys_of_every_type(sql: str, new: str, variant: Variant) -> None:
+def test_keys_of_every_type_hold_for_a_special_row(sql: str, new: str, variant: Variant) -> None:
     """One special row changes neither keys that are public nor the order of those that are not."""
     passed(played(standing(variant, new), sql, **LOSS))
 
 
 @pytest.mark.parametrize(("sql", "variant"), in_turn([*DERIVED, *SEVERAL]), ids=str)
-def test_statements_of_many_parts(sql: str, variant: Variant) -> None:
-    """What is computed below the release boundary, and above it, shows in no more than the released values."""
+def test_statements_of_many_parts_do_not_reveal_a_unit(sql: str, variant: Variant) -> None:
+    """Only released values differ, both below and above the release boundary."""
     hold(variant, sql)
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_an_explanation_is_not_drawn(variant: Variant) -> None:
-    """What EXPLAIN expects of the noise follows from its law: asked afresh it is the same."""
+def test_explanation_is_not_random(variant: Variant) -> None:
+    """EXPLAIN computes the expected noise from its law: a second EXPLAIN is the same."""
     asked = "SELECT COUNT(*), COUNT(note), SUM(cost), AVG(age) FROM visits WHERE cost < 999"
     connection, texts = standing(variant, *SPECIAL)[0].connection, []
     for _ in range(2):
@@ -253,7 +253,7 @@ def test_an_explanation_is_not_drawn(variant: Variant) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 @pytest.mark.parametrize("fixture", [*accepted(), *refused(), *GROUPED, *DERIVED, *SEVERAL], ids=str)
-def test_every_query_on_every_pair(fixture: Fixture | str, variant: Variant) -> None:
+def test_every_query_hides_a_unit_on_every_pair(fixture: Fixture | str, variant: Variant) -> None:
     """The same for every kind of new row by itself, each on half of the variants in turn, and at a loss that leaves much noise."""
     sql, parameters = (fixture, ()) if isinstance(fixture, str) else (fixture.query, fixture.parameters)
     first = (zlib.crc32(sql.encode()) + VARIANTS.index(variant)) % 2
@@ -273,7 +273,7 @@ SESSION = [
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_the_ledger_on_disk(variant: Variant, tmp_path: Path) -> None:
+def test_ledger_on_disk_does_not_reveal_a_unit(variant: Variant, tmp_path: Path) -> None:
     """After a session the budgets are equal, and so is every byte of the two files."""
     files = [tmp_path / "ours", tmp_path / "theirs"]
     players = pair(variant, *SPECIAL, ledgers=files)
@@ -288,8 +288,8 @@ def test_the_ledger_on_disk(variant: Variant, tmp_path: Path) -> None:
     assert b"SUM(salary)" in ours
 
 
-def test_the_end_of_the_budget() -> None:
-    """The same query is the first that the budget does not suffice for, whatever was answered before."""
+def test_budget_ends_at_the_same_query() -> None:
+    """The budget fails to suffice for the same query on both sides."""
     players = pair(VARIANTS[1], "too large")
     most = {"epsilon": 6 * 10**6}
     answered, refused_ = (played(players, SESSION[0], **most) for _ in range(2))
@@ -299,8 +299,8 @@ def test_the_end_of_the_budget() -> None:
     assert refused_[0].observed.error[:2] == ("BudgetExhausted", "budget_exhausted")
 
 
-def test_a_failure_of_the_engine() -> None:
-    """Where the engine fails on either side, its words, which quote a value, are on neither."""
+def test_engine_failure_does_not_reveal_a_unit() -> None:
+    """The engine's words, which quote a value, reach neither side, whichever side fails."""
     players = pair(VARIANTS[2], "too large", full=False)
     told = set()
     for player in players:
@@ -318,7 +318,7 @@ def test_a_failure_of_the_engine() -> None:
 
 
 @pytest.mark.parametrize("observed", OBSERVABLE)
-def test_what_follows_the_data_is_observed(observed: str) -> None:
+def test_data_dependent_dataflow_is_found(observed: str) -> None:
     """A naive dataflow in which one thing follows the data gives itself away by that thing."""
     players = pair(VARIANTS[0], "too large", full=False)
     for player in players:
@@ -331,7 +331,7 @@ def test_what_follows_the_data_is_observed(observed: str) -> None:
 
 
 @pytest.mark.parametrize("fault", RELEASED)
-def test_what_is_released_amiss_is_found(fault: str) -> None:
+def test_wrongly_released_value_is_found(fault: str) -> None:
     """A naive dataflow that moves released values otherwise than derived does not pass."""
     players = pair(VARIANTS[0], *SPECIAL, full=False)
     with RELEASED[fault].at_work():

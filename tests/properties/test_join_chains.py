@@ -175,14 +175,14 @@ def connection() -> Iterator[Connection]:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("sql", MEANT)
-def test_an_answer_is_duckdbs(connection: Connection, sql: str) -> None:
-    """What is accepted counts what DuckDB counts."""
+def test_answer_matches_duckdb(connection: Connection, sql: str) -> None:
+    """An accepted query counts what DuckDB counts."""
     assert answered(connection, sql) == in_order(engine_of(connection).execute(sql).fetchall())
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("joined", FULL)
-def test_a_chain_counts_what_duckdb_counts(connection: Connection, joined: str) -> None:
+def test_chain_counts_match_duckdb(connection: Connection, joined: str) -> None:
     """Joins of full tables, and of their first rows, lose none of a unit's rows."""
     sql = f"SELECT COUNT(*) FROM {joined}"
     assert answered(connection, sql) == in_order(engine_of(connection).execute(sql).fetchall())
@@ -190,7 +190,7 @@ def test_a_chain_counts_what_duckdb_counts(connection: Connection, joined: str) 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("joined", FULL)
-def test_rows_are_bounded_by_what_a_unit_can_have(connection: Connection, joined: str) -> None:
+def test_rows_are_bounded_by_full_tables(connection: Connection, joined: str) -> None:
     """The bound is the number of rows of a unit whose tables are full: less would cut rows, more is noise."""
     ((most,),) = engine_of(connection).execute(_of_unit_1(joined)).fetchall()
     (release,) = prepared_exactly(connection, f"SELECT COUNT(*) FROM {joined}").releases
@@ -205,10 +205,10 @@ def _of_unit_1(joined: str) -> str:
 
 
 @pytest.mark.parametrize("sql", [*MEANT[:5], MEANT[6]])
-def test_a_condition_that_is_not_applied_is_refused(
+def test_ignored_condition_is_refused(
     connection: Connection, sql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever forgets a condition of FROM: the relation is compared with what the query says."""
+    """The compiled relation is compared with the conditions of FROM."""
     join = joins._JoinBuilder.join_source
 
     def forgetful(assembly: joins._JoinBuilder, item: joins.FromItem) -> None:
@@ -223,7 +223,7 @@ def test_a_condition_that_is_not_applied_is_refused(
     "joined",
     ["f LEFT JOIN tag ON f.fid = tag.n", "tag FULL JOIN tag z USING (s) RIGHT JOIN f ON f.fid = tag.n"],
 )
-def test_columns_of_the_optional_side_may_be_null(connection: Connection, joined: str) -> None:
+def test_columns_of_the_optional_side_are_nullable(connection: Connection, joined: str) -> None:
     """Rows without a partner are in the group NULL, of whichever table of that side the key is."""
     sql = f"SELECT s, COUNT(*) FROM {joined} GROUP BY s"
     found = engine_of(connection).execute(sql).fetchall()
@@ -233,7 +233,7 @@ def test_columns_of_the_optional_side_may_be_null(connection: Connection, joined
 
 
 @pytest.mark.parametrize("sql", REFUSED)
-def test_what_would_mean_something_else_is_refused(connection: Connection, sql: str) -> None:
+def test_ambiguous_joins_are_refused(connection: Connection, sql: str) -> None:
     """Other units would decide on a row, or the groups would be hidden ones; the refusal says what to write."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         prepared_exactly(connection, sql)
@@ -244,8 +244,8 @@ def test_what_would_mean_something_else_is_refused(connection: Connection, sql: 
 @pytest.mark.parametrize(
     "seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(3, 40))]
 )
-def test_drawn_statements_are_answered_as_duckdb_does(connection: Connection, seed: int) -> None:
-    """Whatever chain is drawn: what is accepted has DuckDB's answer, and half of all is accepted."""
+def test_random_statements_match_duckdb(connection: Connection, seed: int) -> None:
+    """Accepted random chains have DuckDB's answer, and half of all are accepted."""
     statements, database = Statements(random.Random(seed)), engine_of(connection)
     accepted = 0
     for index in range(DRAWN):

@@ -52,7 +52,7 @@ def added_up(world: World, statement: ReleaseStatement) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("case", [*CASES, *MORE], ids=str)
-def test_histograms_are_the_same(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_joint_and_separate_histograms_are_equal(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """Added up by the intervals of all clamps together first, or by those of each alone."""
     world = World(policy(rows=ROWS_OF_A_UNIT, **case.rules))
     _, plan = learning(world, case.sql, case.scope, together=case.together)

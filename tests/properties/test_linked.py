@@ -223,8 +223,8 @@ def linked(name: str) -> Linked:
 
 @pytest.mark.parametrize("rules", BOUNDED)
 @pytest.mark.parametrize("sql", QUERIES)
-def test_no_neighbour_moves_a_statistic_further_than_derived(sql: str, rules: str) -> None:
-    """However tables are linked, and whatever the rows are: the change is within the sensitivity."""
+def test_no_neighbour_moves_a_linked_statistic_beyond_its_sensitivity(sql: str, rules: str) -> None:
+    """The change is within the sensitivity for any links and rows."""
     world = linked(rules)
     plan = world.prepare(sql)
     for pair in world.pairs:
@@ -233,7 +233,7 @@ def test_no_neighbour_moves_a_statistic_further_than_derived(sql: str, rules: st
 
 @pytest.mark.parametrize("rules", STORED)
 @pytest.mark.parametrize("sql", [sql for sql in QUERIES if sql not in ARITHMETIC])
-def test_a_person_s_rows_depend_on_nobody_else(sql: str, rules: str) -> None:
+def test_rows_of_a_person_depend_on_nobody_else(sql: str, rules: str) -> None:
     """Each row that is aggregated has one owner: where a person leaves, the others' rows stay as they are."""
     world = linked(rules)
     plan = world.prepare(sql)
@@ -244,7 +244,7 @@ def test_a_person_s_rows_depend_on_nobody_else(sql: str, rules: str) -> None:
 
 
 @pytest.mark.parametrize("sql", QUERIES)
-def test_what_belongs_to_nobody_does_not_count(sql: str) -> None:
+def test_rows_without_an_owner_do_not_count(sql: str) -> None:
     """Rows that lead to no person change nothing, nor do those that lead to a person no more."""
     world = linked("plain")
     plan = world.prepare(sql)
@@ -254,8 +254,8 @@ def test_what_belongs_to_nobody_does_not_count(sql: str) -> None:
         assert world.statistics(plan, pair.like_after) == after
 
 
-def test_the_bounds_are_attained() -> None:
-    """The neighbours that are tried say something: for most queries one of them moves a block as far as derived."""
+def test_bounds_are_attained() -> None:
+    """The tried neighbours are informative: for most queries one of them moves a block as far as derived."""
     world, tried = linked("plain"), thinned(QUERIES, 12)
     attained = 0
     for sql in tried:
@@ -281,6 +281,6 @@ DERIVED = (
 
 
 @pytest.mark.parametrize("sql", DERIVED)
-def test_rows_that_are_units_keep_to_what_is_looked_up(sql: str) -> None:
-    """Where each row is a unit nothing is enforced, so derived tables and public ones must multiply as derived."""
+def test_rows_that_are_units_keep_to_the_looked_up_bounds(sql: str) -> None:
+    """Nothing is enforced where rows are units, so joined tables must multiply as derived."""
     hold_to_the_law(Case(sql, ("k", "x", "i"), {"unit": "row"}, tight=False), most=30)

@@ -45,8 +45,8 @@ STATEMENTS = (*(f"SELECT COUNT(*), SUM(cost) FROM people p WHERE {mark}" for mar
 
 
 @pytest.mark.parametrize("sql", STATEMENTS)
-def test_nobody_moves_more_than_was_derived(sql: str) -> None:
-    """Whoever is taken away, with all rows, and whoever is alone."""
+def test_no_unit_moves_a_statistic_beyond_its_bound(sql: str) -> None:
+    """No removed or lone unit moves a cell beyond its bound."""
     connection = world(*CROWD)
     plan = prepared(connection, sql)
     every = cells(connection, plan)
@@ -61,7 +61,7 @@ def test_nobody_moves_more_than_was_derived(sql: str) -> None:
 
 
 @pytest.mark.parametrize("sql", STATEMENTS)
-def test_rows_of_a_unit_are_not_others_business(sql: str) -> None:
+def test_crowds_without_shared_units_add_up(sql: str) -> None:
     """The cells of two crowds that share nobody are those of each, added up."""
     connection = world(*CROWD)
     plan = prepared(connection, sql)

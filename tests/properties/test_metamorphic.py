@@ -204,7 +204,7 @@ def test_rows_are_the_same_in_every_form(form: str, rules: str, tmp_path: Path) 
         assert_alike([expected, exactly(connection, prepared(connection, sql))])
 
 
-def test_threads_share_the_rows_out(tmp_path: Path) -> None:
+def test_threads_share_the_rows(tmp_path: Path) -> None:
     """Two threads find more than one row group to read; again and again they count the same."""
     database = FORMS["two threads"](tmp_path)
     shared = "SELECT current_setting('threads'), COUNT(DISTINCT row_group_id) > 1 FROM pragma_storage_info('people')"
@@ -223,8 +223,8 @@ NAIVE = {
 
 
 @pytest.mark.parametrize("naive", NAIVE)
-def test_naive_statistics_follow_the_order(naive: str, tmp_path: Path) -> None:
-    """What DuckDB computes without a lattice or a rank does not pass: it differs between orders of the rows."""
+def test_naive_statistics_depend_on_the_order(naive: str, tmp_path: Path) -> None:
+    """A DuckDB statistic without a lattice or a rank differs between orders of the rows."""
     databases = [whole(), FORMS["any order"](tmp_path), FORMS["backwards"](tmp_path)]
     found = [database.execute(NAIVE[naive]).fetchall() for database in databases]
     with pytest.raises(AssertionError):
@@ -237,25 +237,25 @@ def pairs(text: str) -> list[tuple[str, str, str]]:
     return [(*queries.split(" <=> "), values or "[]") for queries, _, values in lines]  # type: ignore[misc]
 
 
-def asked(connection: Connection, sql: str, values: str = "[]") -> QueryRun:
+def run_query(connection: Connection, sql: str, values: str = "[]") -> QueryRun:
     """The plan of a query, with as many of the values as it has `?`."""
     return prepare(connection, sql, eval(values)[: sql.count("?")])
 
 
 @pytest.mark.parametrize(("one", "other"), [("[0.0]", "[-0.0]"), ("[2.0]", "[2]")])
-def test_a_digest_is_of_the_plan_alone(visits: Connection, one: str, other: str) -> None:
-    """Plans with constants that Python takes for equal have digests of their own, whichever is asked first."""
+def test_digest_depends_on_the_plan_only(visits: Connection, one: str, other: str) -> None:
+    """Plans with constants that are equal in Python have digests of their own, in either order."""
     first, second, again = (
-        compute_digest(asked(visits, "SELECT COUNT(*) / ? AS n FROM visits", values).outer)
+        compute_digest(run_query(visits, "SELECT COUNT(*) / ? AS n FROM visits", values).outer)
         for values in (one, other, one)
     )
     assert first == again != second
 
 
 @pytest.mark.parametrize(("one", "other", "values"), pairs(SPELLINGS))
-def test_spellings(visits: Connection, one: str, other: str, values: str) -> None:
+def test_spellings_have_one_plan(visits: Connection, one: str, other: str, values: str) -> None:
     """Two spellings of a query are one plan with one digest and one statement; their texts are not."""
-    plans = [asked(visits, sql, values) for sql in (one, other)]
+    plans = [run_query(visits, sql, values) for sql in (one, other)]
     assert_alike([compute_digest(plan.outer) for plan in plans])
     assert_alike([(plan.plan, plan.statement, plan.outer_sql) for plan in plans])
     with pytest.raises(AssertionError):
@@ -263,14 +263,14 @@ def test_spellings(visits: Connection, one: str, other: str, values: str) -> Non
 
 
 @pytest.mark.parametrize(("one", "other", "_"), pairs(REWRITES))
-def test_rewrites(visits: Connection, one: str, other: str, _: str) -> None:
+def test_rewrites_have_the_same_exact_rows(visits: Connection, one: str, other: str, _: str) -> None:
     """Two queries that mean the same have the same exact rows, to the bit."""
-    found = [exactly(visits, asked(visits, sql)) for sql in (one, other)]
+    found = [exactly(visits, run_query(visits, sql)) for sql in (one, other)]
     assert any(any(row) for row in found[0])
     assert_alike(found)
 
 
-def test_a_naive_sum_follows_the_rewrite(visits: Connection) -> None:
+def test_naive_sum_depends_on_the_rewrite(visits: Connection) -> None:
     """A sum of floats over the same rows, joined or sorted in another way, does not pass."""
     rows = "(SELECT cost FROM visits WHERE isfinite(cost) AND cost < 1e17 ORDER BY {})"
     orders = ("cost", "cost DESC", "hash(cost)", "age, cost")
@@ -312,8 +312,8 @@ def folded(plan: QueryRun) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("fixture", accepted(), ids=str)
-def test_respelt(visits: Connection, fixture: Fixture) -> None:
-    """Letter case, space and comments change nothing of a plan but the case of its columns' names."""
+def test_case_space_and_comments_change_no_plan(visits: Connection, fixture: Fixture) -> None:
+    """They change nothing in a plan except the case of its columns' names."""
     other = respelt(fixture.query, str(fixture))
     assert other != fixture.query
     plans = [prepare(visits, text, fixture.parameters) for text in (fixture.query, other)]

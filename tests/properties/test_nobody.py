@@ -63,8 +63,10 @@ OF_NOBODY = [
 
 
 @pytest.mark.parametrize("sql", OF_NOBODY)
-def test_they_are_duckdbs(sql: str, con: Connection, engine: duckdb.DuckDBPyConnection) -> None:
-    """With hardly any noise: where DuckDB has NULL, and nowhere else."""
+def test_nulls_of_empty_groups_match_duckdb(
+    sql: str, con: Connection, engine: duckdb.DuckDBPyConnection
+) -> None:
+    """NULL stands where DuckDB has it, and nowhere else, with hardly any noise."""
     expected = engine.execute(sql).fetchall() or [(None, 0, None)]
     for number in range(3):
         found = con.query(sql, epsilon=10**5 + number).rows
@@ -75,7 +77,7 @@ def _rounded(value: Any) -> Any:
     return round(value, 2) if isinstance(value, float) else value
 
 
-def test_a_mean_alone_of_nobody_is_null(con: Connection) -> None:
+def test_mean_of_nobody_alone_is_null(con: Connection) -> None:
     """Its count has noise of a fraction of a row, which is above zero in half of all cases."""
     for number in range(6):
         rows = con.query("SELECT k, AVG(cost) FROM t WHERE lvl = 77 GROUP BY k", epsilon=10**4 + number).rows
@@ -83,8 +85,8 @@ def test_a_mean_alone_of_nobody_is_null(con: Connection) -> None:
 
 
 @pytest.mark.parametrize("count", ["COUNT(*)", "COUNT(DISTINCT id)", "COUNT(lvl)"])
-def test_the_count_that_is_shown_decides(count: str, con: Connection) -> None:
-    """Whatever was drawn: a mean, a quantile or a sum beside a count that is not above zero is NULL."""
+def test_shown_count_decides_on_null(count: str, con: Connection) -> None:
+    """A mean, quantile or sum shown with a count that is not above zero is NULL, for any draw."""
     seen = set()
     for number in range(15):
         result = con.query(
@@ -100,7 +102,7 @@ def test_the_count_that_is_shown_decides(count: str, con: Connection) -> None:
 
 
 def test_quantiles_do_not_cross(con: Connection) -> None:
-    """At a loss at which each is far off: MIN <= quantiles <= MEDIAN <= MAX, and each is in its interval."""
+    """MIN <= quantiles <= MEDIAN <= MAX holds at any noise, and each is in its interval."""
     sql = (
         "SELECT k, MAX(cost), QUANTILE_CONT(cost, 0.9), MEDIAN(cost), QUANTILE_DISC(cost, 0.25), MIN(cost), "
         "DP_INTERVAL_LOW(MEDIAN(cost)), DP_INTERVAL_HIGH(MEDIAN(cost)), MIN(lvl), MAX(lvl) FROM t GROUP BY k"
@@ -116,16 +118,16 @@ def test_quantiles_do_not_cross(con: Connection) -> None:
             assert ends[3][0] <= row[3] <= ends[3][1]
 
 
-def test_what_nothing_counts_is_said(con: Connection) -> None:
+def test_uncounted_quantile_prints_a_notice(con: Connection) -> None:
     """A quantile alone over rows that a condition or a group may leave none of has a notice; with a count of its values it has none."""
-    told = "over no values it is a random value"
+    notice = "over no values it is a random value"
     for sql in (
         "SELECT MEDIAN(lvl) FROM t WHERE lvl = 77",
         "SELECT k, MAX(lvl) AS m FROM t GROUP BY k",
         "SELECT MAX(lvl) FILTER (WHERE k = 'c') FROM t",
     ):
-        assert any(told in each for each in con.query(sql).notices)
+        assert any(notice in each for each in con.query(sql).notices)
         beside = "COUNT(lvl) FILTER (WHERE k = 'c')" if "FILTER" in sql else "COUNT(lvl)"
         counted = sql.replace(" FROM", f", {beside} FROM")
-        assert not any(told in each for each in con.query(counted).notices)
-    assert not any(told in each for each in con.query("SELECT MEDIAN(lvl) FROM t").notices)
+        assert not any(notice in each for each in con.query(counted).notices)
+    assert not any(notice in each for each in con.query("SELECT MEDIAN(lvl) FROM t").notices)

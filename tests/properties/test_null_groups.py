@@ -61,10 +61,8 @@ def towns() -> dict[int, Connection]:
 
 @pytest.mark.parametrize("lost", [0, 3])
 @pytest.mark.parametrize("sql", OVER)
-def test_a_group_of_nobody_is_in_no_aggregate_over_groups(
-    sql: str, lost: int, towns: dict[int, Connection]
-) -> None:
-    """With hardly any noise the answer is the engine's own, and a replay the same."""
+def test_empty_null_group_is_in_no_outer_aggregate(sql: str, lost: int, towns: dict[int, Connection]) -> None:
+    """The answer is the engine's own with hardly any noise, and a replay is the same."""
     expected = engine_of(towns[lost]).execute(sql).fetchall()
     result = towns[lost].query(sql, epsilon=10_000)
     assert [*result.rows] == [pytest.approx(row, rel=0.01) for row in expected]
@@ -73,15 +71,15 @@ def test_a_group_of_nobody_is_in_no_aggregate_over_groups(
 
 @pytest.mark.parametrize("lost", [0, 3])
 @pytest.mark.parametrize("sql", SHOWN)
-def test_a_group_of_nobody_is_not_shown(sql: str, lost: int, towns: dict[int, Connection]) -> None:
-    """A group of NULL is shown where people are in it, whatever else is done with the groups."""
+def test_empty_null_group_is_not_shown(sql: str, lost: int, towns: dict[int, Connection]) -> None:
+    """A group of NULL is shown only where it has people."""
     expected = engine_of(towns[lost]).execute(sql).fetchall()
     found = towns[lost].query(sql, epsilon=10_000).rows
     assert Counter(city for city, *_ in found) == Counter(city for city, *_ in expected)
 
 
-def test_groups_that_are_listed_are_shown() -> None:
-    """A value that the policy lists is shown also where nobody has it: nothing else tells how many people do."""
+def test_listed_groups_are_shown() -> None:
+    """A value that the policy lists is shown even if nobody has it."""
     found = world(person(1, city="Bonn"), budget={"epsilon": 10**7, "delta": 1e-6}).query(
         SHOWN[0], epsilon=100
     )
@@ -89,8 +87,8 @@ def test_groups_that_are_listed_are_shown() -> None:
 
 
 @pytest.mark.parametrize("sql", ADDED)
-def test_groups_that_are_added_up_are_all_read(sql: str, towns: dict[int, Connection]) -> None:
-    """Who is in a small group is not lost."""
+def test_sums_over_groups_read_all_groups(sql: str, towns: dict[int, Connection]) -> None:
+    """No person in a small group is lost."""
     assert len(towns[0].query(sql, epsilon=10_000).rows) == 3
 
 
@@ -100,8 +98,8 @@ def members(connection: Connection, epsilon: float) -> tuple[Any, ...]:
     return row
 
 
-def test_what_the_noise_may_have_made_is_left_out(towns: dict[int, Connection]) -> None:
-    """Three people are told from nobody in 3% of cases where the noise is far larger, and always where it is small.
+def test_groups_within_the_noise_are_left_out(towns: dict[int, Connection]) -> None:
+    """Three people look like nobody in 3% of cases where the noise is far larger, else never.
 
     In more than half of twenty they are with a probability of 2e-12.
     """
@@ -110,8 +108,8 @@ def test_what_the_noise_may_have_made_is_left_out(towns: dict[int, Connection]) 
     assert members(towns[3], 50)[0] == 3
 
 
-def test_only_what_is_known_of_nobody_is_left_out(towns: dict[int, Connection]) -> None:
-    """Without a count of rows or people nothing says that nobody is there."""
+def test_groups_without_a_count_are_kept(towns: dict[int, Connection]) -> None:
+    """Nothing shows that a group is empty without a count of rows or people."""
     sql = "SELECT COUNT(*) FROM (SELECT city, SUM(cost) AS s FROM people GROUP BY city) AS g"
     for asked, found in ((sql, 0), (OVER[0], 1)):
         part = prepared(towns[0], asked).single_release
@@ -119,8 +117,8 @@ def test_only_what_is_known_of_nobody_is_left_out(towns: dict[int, Connection]) 
     assert towns[0].query(sql, epsilon=10_000).rows == ((3,),)
 
 
-def test_explain_says_that_groups_are_left_out(towns: dict[int, Connection]) -> None:
-    """Of the release that an aggregate reads, and of no other."""
+def test_explain_mentions_groups_left_out(towns: dict[int, Connection]) -> None:
+    """EXPLAIN mentions them for the release that an aggregate reads, and for no other."""
     said = "a NULL group is left out"
     assert all(said in str(towns[0].explain(sql)) for sql in [*OVER, *SHOWN])
     assert not any(said in str(towns[0].explain(sql)) for sql in ADDED)

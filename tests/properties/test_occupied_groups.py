@@ -64,18 +64,18 @@ SPARSE = [
 
 
 @pytest.mark.parametrize("sql", SPARSE)
-def test_groups_are_those_of_the_engine_where_noise_is_small(
+def test_groups_match_the_engine_where_noise_is_small(
     sql: str, con: Connection, engine: duckdb.DuckDBPyConnection
 ) -> None:
-    """With hardly any noise, of keys that follow from bounds."""
+    """Keys that follow from bounds give the engine's groups with hardly any noise."""
     found = con.query(sql, epsilon=10**5).rows
     expected = engine.execute(sql).fetchall()
     assert {row[0] for row in expected} <= {row[0] for row in found}
     assert len(expected) == len(found)
 
 
-def test_few_groups_of_nobody_have_a_mean(con: Connection) -> None:
-    """Where noise is small: that of a mean's count is of fractions, never zero, so that about one of 118 is shown.
+def test_few_empty_groups_have_a_mean(con: Connection) -> None:
+    """The noise of a mean's count is of fractions, never zero, so that about one of 118 is shown.
 
     In one case of forty they seem to hold somebody together, and all are: in seven of twelve with a probability of 5e-9.
     """
@@ -85,8 +85,8 @@ def test_few_groups_of_nobody_have_a_mean(con: Connection) -> None:
     assert sum(len(ages) <= 3 + 8 for ages in found) >= 6
 
 
-def test_the_time_between_two_columns_is_no_calendar() -> None:
-    """Months are listed by a calendar; how many lie between two days follows from bounds, so that empty groups are left out."""
+def test_difference_of_two_dates_is_no_calendar() -> None:
+    """The number of months between two days follows from bounds, so empty groups are left out."""
     database = duckdb.connect()
     database.execute(
         "CREATE TABLE users AS SELECT i AS person, DATE '2026-03-01' AS joined, DATE '2026-03-01' + CAST(i % 70 AS INTEGER) AS seen FROM range(900) t(i)"
@@ -107,8 +107,8 @@ def test_the_time_between_two_columns_is_no_calendar() -> None:
             assert [key for key, _ in con.query(sql.format(key)).rows] == [0, 1, 2]
 
 
-def test_few_groups_of_nobody_are_shown(con: Connection) -> None:
-    """At most about one, where 401 groups follow from bounds and one holds all; the others are told of.
+def test_few_empty_groups_are_shown(con: Connection) -> None:
+    """At most about one of 401 groups is shown, where one holds all; a notice reports the rest.
 
     In one case of forty they seem to hold somebody together, and all are: in eleven of twenty with a probability of 1e-12.
     """
@@ -120,8 +120,8 @@ def test_few_groups_of_nobody_are_shown(con: Connection) -> None:
     assert all("401 groups are left out" in each.notices[0] for each in few)
 
 
-def test_small_groups_that_hold_much_together_are_all_shown(con: Connection) -> None:
-    """Eleven visits a day, of each of which the noise may be all, are no empty days.
+def test_small_groups_with_a_large_total_are_all_shown(con: Connection) -> None:
+    """Eleven visits a day, each possibly only noise, are no empty days.
 
     In about one of two hundred answers one day alone has a noisy count next to none, and is left out as a small group is:
     in six of ten with a probability of 3e-11 at most. Were the days left out as small groups are, most of them would be.
@@ -132,8 +132,8 @@ def test_small_groups_that_hold_much_together_are_all_shown(con: Connection) -> 
     assert found.count(366) >= 5
 
 
-def test_where_noise_may_be_all_every_group_is_shown(con: Connection) -> None:
-    """At a tiny loss, in 94% of cases: in no half of twenty with a probability of 4e-9."""
+def test_all_groups_are_shown_where_noise_dominates(con: Connection) -> None:
+    """All are shown in 94% of cases at a tiny loss; under half of twenty has probability 4e-9."""
     sql = "SELECT age, COUNT(*) FROM visits GROUP BY age"
     found = [len(con.query(sql, epsilon=0.001 + number / 10**6).rows) for number in range(20)]
     assert found.count(121) >= 10
@@ -148,13 +148,13 @@ def test_where_noise_may_be_all_every_group_is_shown(con: Connection) -> None:
         "SELECT i, COUNT(cost) FROM range(18, 21) AS t(i) LEFT JOIN visits ON age = i GROUP BY i",
     ],
 )
-def test_groups_that_are_listed_are_all_shown(sql: str, con: Connection) -> None:
-    """By the policy, a condition, the query, or public rows."""
+def test_listed_groups_are_all_shown(sql: str, con: Connection) -> None:
+    """Groups listed by the policy, a condition, the query or public rows are all shown."""
     assert len(con.query(sql, epsilon=10**5).rows) == 3
 
 
 def test_totals_read_all_groups(con: Connection) -> None:
-    """Who is in a small group is not lost where counts are added up alone."""
+    """Counts that are only added up lose no person in a small group."""
     sql = "SELECT SUM(n) FROM (SELECT day, COUNT(*) AS n FROM visits GROUP BY day)"
     ((total,),) = con.query(sql, epsilon=1000).rows
     assert abs(total - 4000) < 400
@@ -171,8 +171,8 @@ def test_totals_read_all_groups(con: Connection) -> None:
         "SELECT 'A' AS plan, SUM(cost) AS s, COUNT(*) AS n FROM visits WHERE cost > 95",
     ],
 )
-def test_a_sum_of_nobody_is_null_where_its_count_says_so(sql: str, con: Connection) -> None:
-    """As an average is: where the noisy count is not above zero, as each second one of nobody is."""
+def test_sum_is_null_where_its_own_count_is_not_positive(sql: str, con: Connection) -> None:
+    """The noisy count of nobody is not above zero in half of all cases; the sum is NULL then."""
     seen = set()
     for number in range(30):
         for _, total, count in con.query(sql, epsilon=1 + number / 1000).rows:
@@ -185,10 +185,12 @@ def test_a_sum_of_nobody_is_null_where_its_count_says_so(sql: str, con: Connecti
     assert True in seen
 
 
-def test_a_sum_is_null_where_the_count_beside_it_is_not_above_zero(con: Connection) -> None:
-    """Whatever was drawn: also for noisy counts of fractions of a row, which COUNT rounds."""
-    asked = con.explain("SELECT plan, SUM(cost) AS s, COUNT(*) AS n FROM visits GROUP BY plan", epsilon=1)
-    learning = asked.prepared.plan
+def test_sum_is_null_where_the_shown_count_is_not_positive(con: Connection) -> None:
+    """This holds for any draw, also for noisy counts of fractions of a row, which COUNT rounds."""
+    explanation = con.explain(
+        "SELECT plan, SUM(cost) AS s, COUNT(*) AS n FROM visits GROUP BY plan", epsilon=1
+    )
+    learning = explanation.prepared.plan
     plan = learning.with_clamps(
         tuple(replace(clamp, chosen=(clamp.default_index,) * len(clamp.sides)) for clamp in learning.clamps)
     )
@@ -200,7 +202,7 @@ def test_a_sum_is_null_where_the_count_beside_it_is_not_above_zero(con: Connecti
     assert all((total is None) == (n <= 0) for _, total, n in rows if isinstance(n, int))
 
 
-def test_a_sum_that_is_added_up_or_alone_is_a_number(con: Connection) -> None:
+def test_sum_in_a_total_or_alone_is_a_number(con: Connection) -> None:
     """Its noise is zero on average, which is lost where it is left out."""
     inner = "(SELECT plan, SUM(cost) AS s, COUNT(*) AS n FROM visits WHERE cost > 95 GROUP BY plan)"
     for number in range(6):

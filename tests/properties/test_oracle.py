@@ -24,14 +24,14 @@ BENCH = Bench()
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_no_neighbour_moves_a_statistic_further_than_derived(part: int) -> None:
+def test_no_neighbour_moves_a_drawn_statistic_beyond_its_sensitivity(part: int) -> None:
     """The laws of the oracle hold for plans of all kinds."""
     search(FAST, f"part {part}", cases(BENCH), BENCH.check)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_no_neighbour_moves_a_statistic_that_a_function_is_part_of(function: str) -> None:
+def test_no_neighbour_moves_a_statistic_of_a_function_beyond_its_sensitivity(function: str) -> None:
     """The same for plans of which at least every third applies one function, for each function."""
     applying: list[bool] = []
 
@@ -45,13 +45,13 @@ def test_no_neighbour_moves_a_statistic_that_a_function_is_part_of(function: str
 
 @pytest.mark.deep
 @pytest.mark.parametrize("deepest", [2, 3])
-def test_no_neighbour_found_in_a_long_search_moves_a_statistic_further(deepest: int) -> None:
+def test_no_neighbour_of_a_long_search_exceeds_the_sensitivity(deepest: int) -> None:
     """The same over new cases in each run, with deeper expressions too."""
     DEEP(given(cases(BENCH, deepest=deepest))(BENCH.check))()
 
 
 @pytest.mark.deep
-def test_the_search_leaves_no_kind_out() -> None:
+def test_search_covers_every_kind() -> None:
     """Every aggregate, node, unit, neighbouring relation, block and noise is among the cases drawn."""
     seen: set[str] = set()
 

@@ -134,7 +134,7 @@ def _outside(unit: str, boxes: Mapping[str, Box], who: Any) -> bool:
 
 
 @pytest.mark.parametrize(("unit", "queries"), [("row", _BY_ROW), ("id", _QUERIES)])
-def test_what_is_charged_to_a_part_reads_no_unit_outside_of_it(unit: str, queries: list[str]) -> None:
+def test_charge_to_a_part_reads_no_unit_outside(unit: str, queries: list[str]) -> None:
     """Removing a unit that does not lie in the box, or not at one place, changes nothing at all."""
     for query, (boxes, changed) in zip(queries, _readers(unit, queries), strict=True):
         assert boxes["visits"] != WHOLE, query
@@ -142,8 +142,8 @@ def test_what_is_charged_to_a_part_reads_no_unit_outside_of_it(unit: str, querie
         assert [who for who in changed if _outside(unit, boxes, who)] == [], query
 
 
-def test_without_constancy_units_of_two_parts_would_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The law sees it where the ranges alone are enforced: units are read in two parts, and charged in one."""
+def test_unenforced_constancy_reads_units_of_two_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Units are read in two parts and charged in one where only ranges are enforced."""
 
     def careless(scan: Any, _unit: str, _source: str) -> list[str]:
         return [scan_conditions._emit_range_condition(side) for side in scan.partition_filters]
@@ -153,8 +153,8 @@ def test_without_constancy_units_of_two_parts_would_be_read(monkeypatch: pytest.
     assert {2, 3} <= {who for who in changed if _outside("id", boxes, who)}
 
 
-def test_twelve_months_cost_one() -> None:
-    """Questions about disjoint months cost the table no more than the dearest; what overlaps costs where it does."""
+def test_disjoint_months_cost_as_much_as_one() -> None:
+    """Queries of disjoint months cost the table no more than the dearest; overlaps cost where they lie."""
     monthly = "SELECT COUNT(*) AS n FROM visits WHERE date_trunc('month', day) = DATE '2024-{:02}-01'"
     with _connected("row", epsilon=0.5) as connection:
         for month in range(1, 13):
@@ -172,7 +172,7 @@ def test_twelve_months_cost_one() -> None:
 
 
 def test_each_release_is_charged_to_its_own_part() -> None:
-    """A statement with two releases charges each part its share; a row that is asked for nowhere keeps all."""
+    """A statement with two releases charges each part its share; a row that no query reads keeps all."""
     with _connected("row", epsilon=1) as connection:
         sql = "SELECT (SELECT COUNT(*) FROM visits WHERE region = 'N') - (SELECT COUNT(*) FROM visits WHERE region = 'S')"
         prepared = connection.explain(sql).prepared
@@ -183,8 +183,8 @@ def test_each_release_is_charged_to_its_own_part() -> None:
         assert connection.query("SELECT COUNT(*) FROM visits WHERE region = 'N'", epsilon=0.5)
 
 
-def test_a_table_that_is_declared_anew_is_charged_as_a_whole() -> None:
-    """With other bounds a row may lie elsewhere, so what was spent before counts at each new place."""
+def test_redeclared_table_is_charged_as_a_whole() -> None:
+    """Other bounds may move a row, so what was spent before counts at each new place."""
     with _connected("row") as connection:
         bill = connection.explain(
             "SELECT COUNT(*) FROM visits WHERE day < DATE '2024-02-01'"
@@ -203,7 +203,7 @@ def test_a_table_that_is_declared_anew_is_charged_as_a_whole() -> None:
 
 
 def test_scans_of_one_table_are_charged_together() -> None:
-    """Within a release, what two scans of a table read is one box around both, or the whole where one reads that."""
+    """Two scans of a table in a release are charged as one box, or the whole if one reads it."""
     united = (
         "SELECT COUNT(*) FROM (SELECT id FROM visits WHERE region = 'N' UNION ALL SELECT id FROM visits{})"
     )
@@ -237,7 +237,7 @@ def _linked() -> dpsql.Connection:
 
 
 def test_owners_of_links_are_charged_as_a_whole() -> None:
-    """Whose a linked row is, any row of the owner's table may decide, whatever part of it is read besides."""
+    """Any row of the owner's table may decide to whom a linked row belongs, whatever part of it is read."""
     alone = "SELECT COUNT(*) FROM bills WHERE cost = 1"
     matched = f"{alone} AND visit IN (SELECT visit FROM visits WHERE region = 'N')"
     with _linked() as connection:
@@ -246,7 +246,7 @@ def test_owners_of_links_are_charged_as_a_whole() -> None:
             assert (boxes["visits"], boxes["bills"] == WHOLE) == (WHOLE, False)
 
 
-def test_rows_of_units_that_a_scan_does_not_know_are_charged_as_a_whole() -> None:
+def test_rows_with_units_unknown_to_the_scan_are_charged_as_a_whole() -> None:
     """Joined to their owner, linked rows have its unit, and the scan cannot tell which of them lie in one part."""
     joined = (
         "SELECT COUNT(*) FROM visits JOIN bills ON visits.visit = bills.visit WHERE cost = 1 AND region = 'N'"

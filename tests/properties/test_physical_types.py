@@ -135,7 +135,7 @@ def counted(connection: Connection, sql: str) -> dict[tuple[Any, ...], int]:
 
 @pytest.mark.parametrize(("kind", "declared"), READABLE)
 def test_no_value_of_a_type_fails(kind: str, declared: str) -> None:
-    """As a key, in conditions, joins and counts, wherever the engine evaluates it; so of a field of a STRUCT."""
+    """Values of each type, and of fields of a STRUCT, work as keys, in conditions, joins and counts."""
     connection = clinic(database(kind, EXTREMES[kind]), declared)
     for sql in QUERIES:
         run(connection, sql)
@@ -151,7 +151,7 @@ def test_no_value_of_a_type_fails(kind: str, declared: str) -> None:
 
 @pytest.mark.parametrize(("kind", "declared"), READABLE)
 def test_each_value_is_its_own_group_or_none(kind: str, declared: str) -> None:
-    """Groups of a type that is read exactly are DuckDB's own, with their values; elsewhere no row is lost."""
+    """Groups of an exactly read type are DuckDB's own, with their values; elsewhere no row is lost."""
     opened = database(kind, EXTREMES[kind])
     connection = clinic(opened, declared)
     found = counted(connection, QUERIES[0])
@@ -165,7 +165,7 @@ def test_each_value_is_its_own_group_or_none(kind: str, declared: str) -> None:
 
 
 @pytest.mark.parametrize("kind", IDS)
-def test_ids_that_differ_are_different_units(kind: str) -> None:
+def test_distinct_ids_are_distinct_units(kind: str) -> None:
     """Undeclared, and as varchar where that is read: each id is a unit of its own, also over joins and links."""
     values = IDS[kind]
     for declared in (None, "varchar"):
@@ -182,7 +182,7 @@ def test_ids_that_differ_are_different_units(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", EXTREMES)
-def test_rows_are_found_over_a_link_by_ids_of_any_type(kind: str) -> None:
+def test_linked_rows_are_found_by_ids_of_any_type(kind: str) -> None:
     """Each row of a table that has the id alone belongs to the unit that has it, and no other."""
     opened = database(kind, EXTREMES[kind])
     opened.execute("CREATE TABLE visits AS SELECT v AS ref, 1 AS n FROM people WHERE v IS NOT NULL")
@@ -210,8 +210,8 @@ def test_rows_are_found_over_a_link_by_ids_of_any_type(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "declared"), READABLE)
-def test_a_declared_id_is_exact_or_refused(kind: str, declared: str) -> None:
-    """Whatever type the policy gives to a column of ids: no two of them are one unit, and none is nobody's."""
+def test_declared_id_is_exact_or_refused(kind: str, declared: str) -> None:
+    """No two ids of a declared column become one unit, and none is lost, whatever the type."""
     with suppress(dpsql.PolicyError):
         connection = clinic(database(kind, EXTREMES[kind]), declared, unit="v", rows=1)
         held_exactly(connection, len(EXTREMES[kind]))
@@ -232,8 +232,8 @@ def held_exactly(connection: Connection, people: int) -> None:
 
 
 @pytest.mark.parametrize("kind", NO_IDS)
-def test_a_type_that_is_not_compared_exactly_is_no_id(kind: str) -> None:
-    """It is refused when the policy is read, not by losing somebody."""
+def test_inexactly_compared_type_is_no_id(kind: str) -> None:
+    """It is refused when the policy is read."""
     opened = duckdb.connect()
     opened.execute(f"CREATE TABLE people (v {kind})")
     with pytest.raises(dpsql.PolicyError) as caught:
@@ -243,8 +243,8 @@ def test_a_type_that_is_not_compared_exactly_is_no_id(kind: str) -> None:
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_a_moment_with_a_time_zone_is_in_utc(zone: str) -> None:
-    """Whatever the session's zone is: keys, parts and comparisons are those of the UTC instant, also where clocks go back."""
+def test_moment_with_a_time_zone_is_in_utc(zone: str) -> None:
+    """Keys, parts and comparisons use the UTC instant in any session zone."""
     kind = "TIMESTAMP WITH TIME ZONE"
     opened = database(kind, EXTREMES[kind][:4], zone)
     connection = clinic(opened, "timestamptz")
@@ -267,8 +267,8 @@ def test_a_moment_with_a_time_zone_is_in_utc(zone: str) -> None:
         assert cells(connection, plan) == {(): ((count,),)}, condition
 
 
-def test_bits_that_are_no_moment_and_no_time_fail_nothing() -> None:
-    """What a file of another program may hold is NULL, and nobody's id."""
+def test_invalid_moments_and_times_make_no_query_fail() -> None:
+    """Invalid values in a file are NULL, and nobody's id."""
     us = (-(2**63), -(2**63) + 1, 2**63 - 1, -9223372022400000001, -9223372022400000000, 0)
     day = (-1, 0, 86_399_999_999, 86_400_000_000, 2**62, -(2**63))
     for name, kind, bits, there in (
@@ -291,8 +291,8 @@ def test_bits_that_are_no_moment_and_no_time_fail_nothing() -> None:
 
 
 @pytest.mark.parametrize(("kind", "declared"), READABLE)
-def test_no_unit_moves_an_answer_further_than_derived(kind: str, declared: str) -> None:
-    """Whoever comes or goes, with any value of the type: the unit is a person, or the value itself is."""
+def test_no_unit_moves_an_answer_by_type_beyond_its_sensitivity(kind: str, declared: str) -> None:
+    """Units may be persons, or the values of the type themselves."""
     values = EXTREMES[kind]
     for unit in (
         ("who", "v")
@@ -304,8 +304,8 @@ def test_no_unit_moves_an_answer_further_than_derived(kind: str, declared: str) 
         except dpsql.PolicyError:
             assert unit == "v"
             continue
-        asked = QUERIES[1:3] if unit == "v" else (*QUERIES[:4], QUERIES[8])
-        plans = [prepared(before, sql) for sql in asked]
+        queries = QUERIES[1:3] if unit == "v" else (*QUERIES[:4], QUERIES[8])
+        plans = [prepared(before, sql) for sql in queries]
         old = [cells(before, plan) for plan in plans]
         for who in (0, len(values) - 1):
             after = database(kind, values)
@@ -318,8 +318,8 @@ def test_no_unit_moves_an_answer_further_than_derived(kind: str, declared: str) 
 @pytest.mark.parametrize(
     "kind", ["UBIGINT", "HUGEINT", "UHUGEINT", "DECIMAL(38,0)", "DECIMAL(38,10)", "DECIMAL(18,18)"]
 )
-def test_a_number_beside_an_id_that_is_read_as_text_is_compared_as_one(kind: str) -> None:
-    """Of whatever size, and however many zeros stand before and behind: as the engine compares them."""
+def test_number_compared_with_a_text_id_is_compared_as_text(kind: str) -> None:
+    """Numbers of any size, with any zeros before and behind, compare as in the engine."""
     opened = database(kind, EXTREMES[kind])
     connection = clinic(opened, None, unit="v", rows=3)
     for written, operator in itertools.product(
@@ -340,7 +340,7 @@ def test_a_number_beside_an_id_that_is_read_as_text_is_compared_as_one(kind: str
     ],
 )  # fmt: skip
 def test_decimals_are_equal_as_in_duckdb(condition: str) -> None:
-    """Also where they are computed, which in DOUBLE gives 0.30000000000000004."""
+    """Equality holds for computed decimals, too, which in DOUBLE give 0.30000000000000004."""
     opened = duckdb.connect(config={"threads": 1})
     opened.execute(
         "CREATE TABLE t AS SELECT i * 10 + j AS id, CAST(i / 10 AS DECIMAL(5, 2)) AS a, CAST(j / 10 AS DECIMAL(9, 1)) AS b,"

@@ -28,8 +28,8 @@ BENCH = Bench()
 
 @WIDE
 @given(cases(BENCH))
-def test_a_plan_is_read_back_from_its_text(case: Case) -> None:
-    """The printed query lowers to the same plan, but for the numbers of nameless tables and the joins that filters stand at."""
+def test_plan_is_read_back_from_its_text(case: Case) -> None:
+    """The printed query lowers to the same plan, except for table numbers and places of filters."""
     assume(not any(map(_unlike, parts(case.outer))))
     assume(
         all(part.aggregations for part in parts(case.outer) if isinstance(part, Release))
@@ -43,7 +43,7 @@ def test_a_plan_is_read_back_from_its_text(case: Case) -> None:
 
 @WIDE
 @given(cases(BENCH))
-def test_a_printed_plan_is_a_sentence(case: Case) -> None:
+def test_printed_plan_is_a_sentence(case: Case) -> None:
     """The printed query is a sentence of the grammar, and SQL to DuckDB."""
     assume(not any(isinstance(part, PerUnitWindows) for part in parts(case.outer)))
     text = user_sql(case.outer)

@@ -57,7 +57,7 @@ DATABASES: list[Database] = [
 
 
 @pytest.mark.parametrize("called", ACCEPTED)
-def test_it_is_the_release_of_the_inner_join(called: str) -> None:
+def test_left_join_is_the_release_of_the_inner_join(called: str) -> None:
     """The same rows, groups and charge: no rule of privacy is new."""
     world = World(policy())
     kept, inner, turned = (
@@ -78,8 +78,8 @@ def exact() -> World:
 
 @pytest.mark.parametrize("called", [called for called in ACCEPTED if called.startswith("COUNT")])
 @pytest.mark.parametrize("rows", DATABASES, ids=len)
-def test_answers_are_duckdbs(exact: World, rows: Database, called: str) -> None:
-    """Of groups in which nobody is, too: all that p has are shown."""
+def test_public_left_joins_match_duckdb(exact: World, rows: Database, called: str) -> None:
+    """Empty groups are included: all that p has are shown."""
     exact.hold(rows)
     sql = f"SELECT p.k, {called} FROM {JOINED} GROUP BY p.k ORDER BY p.k"
     result = answer_query(
@@ -92,8 +92,8 @@ def test_answers_are_duckdbs(exact: World, rows: Database, called: str) -> None:
 
 
 @pytest.mark.parametrize("called", REFUSED)
-def test_what_takes_something_of_nobody_s_rows_is_refused(called: str) -> None:
-    """It would be another answer than that of the INNER JOIN."""
+def test_value_of_missing_rows_is_refused(called: str) -> None:
+    """The answer would differ from that of the INNER JOIN."""
     with pytest.raises(dpsql.QueryRejected, match="without a private row"):
         World(policy()).prepare(f"SELECT {called} FROM {JOINED}")
 
@@ -103,15 +103,15 @@ def test_what_takes_something_of_nobody_s_rows_is_refused(called: str) -> None:
     [("p.k, w", {}), ("s", {}), ("CASE WHEN w > 0 THEN s END", {}), ("p.k", {"min_frequency": 3})],
     ids=str,
 )
-def test_groups_that_would_be_hidden_are_refused(keys: str, rules: dict[str, Any]) -> None:
-    """Where noise decides which groups there are, those of nobody would be missing; also without an aggregate."""
+def test_hidden_groups_are_refused_in_a_left_join(keys: str, rules: dict[str, Any]) -> None:
+    """Empty groups would be missing where noise decides which groups exist."""
     for called in (keys, f"{keys}, COUNT(x)"):
         with pytest.raises(dpsql.QueryRejected, match="would be missing"):
             World(policy(**rules)).prepare(f"SELECT {called} FROM {JOINED} GROUP BY {keys}")
 
 
-def test_so_are_more_groups_than_are_looked_up() -> None:
-    """Of few values of a public table all are shown, of very many those that have rows."""
+def test_too_many_looked_up_groups_are_refused() -> None:
+    """Few values of a public table are all shown; of very many, only those that have rows."""
     world = World(policy())
     for values, accepted in ((1000, True), (1001, False)):
         world.connection.execute(
@@ -135,7 +135,7 @@ SAMPLES: dict[Type, Value] = {
 
 
 @pytest.mark.parametrize("name", sorted(PROPAGATING))
-def test_functions_are_null_where_an_argument_is(name: str) -> None:
+def test_functions_of_null_arguments_are_null(name: str) -> None:
     """Each of them, of all types that it takes, at each place, as the engine writes it."""
     function, database, tried = FUNCTIONS[name], duckdb.connect(), 0
     for width in (1, 2, 3):

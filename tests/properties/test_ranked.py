@@ -41,8 +41,8 @@ def case(sql: str, rules: dict[str, object]) -> Case:
 
 @pytest.mark.parametrize("rules", RULES, ids=str)
 @pytest.mark.parametrize("sql", SHAPES)
-def test_a_unit_moves_penalties_apart_as_derived(sql: str, rules: dict[str, object]) -> None:
-    """Over neighbours, by no more than the charge covers; at its worst by at least half of that."""
+def test_unit_moves_penalty_differences_as_derived(sql: str, rules: dict[str, object]) -> None:
+    """Neighbours' differences change by no more than is charged, and at worst by at least half of that."""
     asked = case(sql, rules)
     world = World(policy(**asked.rules))
     prepared = world.prepare(sql)
@@ -68,7 +68,7 @@ def asked_of(world: World, sql: str, epsilon: Fraction) -> QueryRun:
 @pytest.mark.parametrize("unit", ["row", "u"])
 @pytest.mark.parametrize("share", ["0", "0.01", "0.5", "0.9", "1"])
 @pytest.mark.parametrize("end", ["", "DP_INTERVAL_LOW", "DP_INTERVAL_HIGH"])
-def test_windows_have_all_that_is_near(unit: str, epsilon: Fraction, share: str, end: str) -> None:
+def test_windows_hold_all_near_points(unit: str, epsilon: Fraction, share: str, end: str) -> None:
     """Each point's penalty follows from the window alone, however few of the values it holds."""
     rules = policy(unit=unit, rows=1)
     world = World({**rules, "max_epsilon": 1000, "budget": {**rules["budget"], "epsilon": 10**6}})
@@ -108,7 +108,7 @@ def test_windows_have_all_that_is_near(unit: str, epsilon: Fraction, share: str,
 @pytest.mark.parametrize("epsilon", [1, 100])
 @pytest.mark.parametrize(("asked", "sign"), [("MIN(-x)", -1), ("MAX(x)", 1), ("QUANTILE_CONT(x, 0.99)", 1)])
 def test_values_near_the_ends_stay_among_the_rows(asked: str, sign: int, epsilon: int) -> None:
-    """Of prices up to 49 within bounds of 0 to 1,000: by the law of the choice, from what the engine gives."""
+    """Choices among prices up to 49 within bounds of 0 to 1,000 follow their law."""
     rules = policy(unit="row")
     rules["tables"]["t"]["columns"]["x"]["bounds"] = [0, 1000]
     world = World({**rules, "max_epsilon": 1000, "budget": {**rules["budget"], "epsilon": 10**6}})
@@ -133,7 +133,7 @@ def test_values_near_the_ends_stay_among_the_rows(asked: str, sign: int, epsilon
     )
 
 
-def test_of_too_many_rows_those_count_that_are_spread_evenly() -> None:
+def test_excess_rows_of_a_unit_are_thinned_evenly() -> None:
     """A unit with eight rows, of which two count, counts with its third and its seventh in order of size."""
     world = World(policy(rows=2))
     world.hold([DEFAULT._replace(i=0, x=x) for x in (3.0, 0.5, 1.0, 1.5, 2.0, 2.5, 0.0, 3.5)])
@@ -147,8 +147,8 @@ def test_of_too_many_rows_those_count_that_are_spread_evenly() -> None:
     assert [(point * step, count) for point, count in window.runs] == [(1.0, 1), (3.0, 1)]
 
 
-def test_ends_among_public_values_have_the_bounds() -> None:
-    """Whatever the rows are, some end holds the quantile: the bounds are candidates too."""
+def test_ends_among_public_values_include_the_bounds() -> None:
+    """Some end holds the quantile for any rows: the bounds are candidates, too."""
     world = World(policy())
     for which, end in (("LOW", -1), ("HIGH", 1)):
         prepared = world.prepare(f"SELECT DP_INTERVAL_{which}(MEDIAN(w)) FROM t JOIN p ON t.k = p.k")

@@ -24,7 +24,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize(("accountant", "kind"), KINDS)
-def test_receipts_are_borne_out_and_changed_ones_are_not(accountant: str, kind: str, tmp_path: Path) -> None:
+def test_genuine_receipts_pass_and_changed_ones_fail(accountant: str, kind: str, tmp_path: Path) -> None:
     """Every field that is not named as unsaid is bound: changed, left out or added to, it is refused."""
     ledger = tmp_path / "clinic.ledger"
     with opened(ledger, accountant) as connection:

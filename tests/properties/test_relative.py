@@ -38,8 +38,8 @@ def course(value: float, target: Target, draw: random.Random) -> Iterator[tuple[
 
 @pytest.mark.parametrize("percent", [0.1, 1, 5, 50])
 @pytest.mark.parametrize("away", [-1.3, -1.0, -0.9, -0.7, 0.0, 10.0])
-def test_it_is_right_where_it_would_miss_most(percent: float, away: float) -> None:
-    """Values whose first error is as large as it may be, give or take some errors: those that noise lets end early.
+def test_relative_target_holds_in_the_worst_case(percent: float, away: float) -> None:
+    """The tried first errors are as large as allowed, and near that: those that noise lets end early.
 
     Of 20,000 answers more than 1,180 would be too far off once in a hundred million times, were it one in twenty.
     """
@@ -56,8 +56,8 @@ def test_it_is_right_where_it_would_miss_most(percent: float, away: float) -> No
 
 @pytest.mark.parametrize("share", [Fraction(1, 1000), Fraction(1, 20), Fraction(1, 2)])
 @pytest.mark.parametrize("value", [0.0, 0.01, 1.0, 30.0, -300.0, 1e6])
-def test_it_ends_within_its_steps(share: Fraction, value: float) -> None:
-    """Each step's loss is twice the one before's at least, but for one."""
+def test_search_ends_within_its_steps(share: Fraction, value: float) -> None:
+    """Each step's loss is at least twice the previous one, except for one."""
     draw = random.Random(1)
     for _ in range(200):
         halves = [half for _, half, _ in course(value, Target(RelativeError(share)), draw)]
@@ -68,8 +68,8 @@ def test_it_ends_within_its_steps(share: Fraction, value: float) -> None:
 @pytest.mark.parametrize("share", [Fraction(1, 1000), Fraction(1, 20), Fraction(1, 5), Fraction(1, 2)])
 @pytest.mark.parametrize("value", [40, -40, 1000])
 @pytest.mark.parametrize("half", [1, 3, 10, 60])
-def test_what_aims_meets_it_wherever_the_value_lies(share: Fraction, value: int, half: int) -> None:
-    """The error that is asked for next is met by all values in the interval, seen with any noise within it."""
+def test_next_target_is_met_anywhere_in_the_interval(share: Fraction, value: int, half: int) -> None:
+    """Every value in the interval meets the next target error with any noise within it."""
     cell = Cell(PLACE, Fraction(value), Fraction(half))
     allowed = cell.compute_next_error(share)
     assert allowed > 0

@@ -89,8 +89,8 @@ def neighbours(neighbors: str) -> Iterator[dict[str, Sequence[Any]]]:
 
 @pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
 @pytest.mark.parametrize("sql", QUERIES)
-def test_no_row_of_either_table_moves_an_answer_further_than_derived(sql: str, neighbors: str) -> None:
-    """Whatever it holds, and whatever is equal to it in the other table; and some row moves it that far."""
+def test_no_row_of_a_union_moves_an_answer_beyond_its_sensitivity(sql: str, neighbors: str) -> None:
+    """No row does, even with an equal row in the other table; some row attains the bound."""
     connection = world(neighbors)
     plan = prepared(connection, sql)
     old, most = cells(connection, plan), 0
@@ -102,7 +102,7 @@ def test_no_row_of_either_table_moves_an_answer_further_than_derived(sql: str, n
 
 
 @pytest.mark.parametrize("sql", QUERIES)
-def test_all_rows_count_as_in_duckdb(sql: str) -> None:
+def test_all_rows_of_a_union_count_as_in_duckdb(sql: str) -> None:
     """Equal rows of two tables are two units, also where a join repeats rows and they are counted by unit."""
     tables = {"a": ROWS[:-1] + ROWS[4:-1], "b": ROWS[:-1], "c": ROWS[4:-1]}
     tables = {name: [("v", 2), *(row for row in rows if row[1] != 9)] for name, rows in tables.items()}
@@ -122,7 +122,7 @@ def test_all_rows_count_as_in_duckdb(sql: str) -> None:
         "SELECT k, COUNT(*) FROM (SELECT k, x FROM a UNION ALL SELECT k, x FROM b) GROUP BY ALL HAVING COUNT(*) = (SELECT x FROM b)",
     ],
 )
-def test_a_row_is_on_one_side_and_a_unit_of_one_kind(sql: str) -> None:
+def test_row_is_on_one_side_and_unit_of_one_kind(sql: str) -> None:
     """A table on both sides has each of its rows twice; people and rows are not added up."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         prepared(world(), sql)

@@ -90,8 +90,8 @@ def answered(
 @pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(3)])
 @pytest.mark.parametrize("percent", [50, 25])
 @pytest.mark.parametrize("asked", ["COUNT(*)", "SUM(i)", "COUNT(DISTINCT u)"])
-def test_the_law_of_an_answer_keeps_its_epsilon(asked: str, percent: int, epsilon: Fraction) -> None:
-    """Over all samples of tiny databases, the answer loses at most ε whoever leaves, and just ε where it can."""
+def test_answer_of_a_sample_keeps_its_epsilon(asked: str, percent: int, epsilon: Fraction) -> None:
+    """Over all samples of tiny databases, the answer loses at most ε for any unit, and exactly ε for some."""
     world, rate = World(policy(rows=2, accountant="pure")), Fraction(percent, 100)
     part = plan_and_match(
         world.engine, Query(f"SELECT {asked} FROM t TABLESAMPLE UNITS ({percent}%)", epsilon=epsilon)
@@ -116,8 +116,8 @@ def test_the_law_of_an_answer_keeps_its_epsilon(asked: str, percent: int, epsilo
 
 
 @pytest.mark.parametrize("units", [1, 5])
-def test_hidden_keys_of_a_sample_are_shown_as_often_as_is_charged(units: int) -> None:
-    """A lone unit's key is shown with at most the δ that is charged; so no more is charged than that."""
+def test_hidden_keys_of_a_sample_are_shown_within_delta(units: int) -> None:
+    """A lone unit's key is shown with at most the charged δ, so no more is charged."""
     part = World(policy(rows=1)).prepare("SELECT s FROM t TABLESAMPLE UNITS (25%) GROUP BY s").single_release
     chosen, event = part.plan.selection, part.plan.event
     assert chosen is not None
@@ -146,8 +146,8 @@ def _shown(part: PreparedRelease, units: int) -> float:
     return noise.bound_sum_tail(len(chosen.components), chosen.threshold - chosen.scale * units)
 
 
-def test_units_are_in_a_sample_independently_at_the_rate() -> None:
-    """Of fresh secrets, each of the eight samples of three units is as often as by its law."""
+def test_units_are_sampled_independently_at_the_rate() -> None:
+    """Each of the eight samples of three units is as frequent as its law says, over fresh secrets."""
     source, rate, count = SeededEntropy(7), Fraction(1, 3), 3000
     keys = [(draw_secret(source),) for _ in range(count)]
     assert len(set(keys)) == count
@@ -168,8 +168,8 @@ def test_units_are_in_a_sample_independently_at_the_rate() -> None:
     assert squares < 30  # seven degrees of freedom: one in 10,000
 
 
-def test_the_rate_is_rounded_down() -> None:
-    """No unit is in a sample more often than is charged for."""
+def test_rate_is_rounded_down() -> None:
+    """No unit is sampled more often than is charged for."""
     for rate in map(Fraction, ("1/3", "1e-6", "0.1", "0.999999")):
         assert rate - Fraction(1, 2**255) < Fraction(compute_sampling_threshold(rate), 2**256) <= rate
 
@@ -265,8 +265,8 @@ QUERIES = {
 
 @pytest.mark.parametrize("ids", ["INTEGER", "VARCHAR", "UBIGINT"])
 @pytest.mark.parametrize("form", QUERIES)
-def test_an_answer_is_that_of_the_sampled_units(sent: Sent, form: str, ids: str) -> None:
-    """Without noise it is DuckDB's over the rows of the units that SHA-256 says, in all tables and statements alike."""
+def test_sampled_answer_is_that_of_the_sampled_units(sent: Sent, form: str, ids: str) -> None:
+    """It is DuckDB's over the units that SHA-256 selects, without noise, in all tables and statements."""
     ours, database = hospital(ids)
     with ours, database:
         found = ours.query(QUERIES[form].format(s="TABLESAMPLE UNITS (25%)"), epsilon=NO_NOISE).rows
@@ -309,8 +309,8 @@ def test_all_statements_of_a_release_read_one_sample(sent: Sent) -> None:
         assert min(readers) > 1
 
 
-def test_a_sample_of_all_units_is_no_sample() -> None:
-    """It is the same plan as without, and so replays its release, free."""
+def test_sample_of_all_units_is_no_sample() -> None:
+    """It has the plan of the whole table, and so replays its release, free."""
     ours, database = hospital()
     with ours, database:
         first = ours.query("SELECT COUNT(*) FROM patients")
@@ -318,7 +318,7 @@ def test_a_sample_of_all_units_is_no_sample() -> None:
         assert (again.rows, again.receipt.entries) == (first.rows, ())
 
 
-def test_a_sample_is_replayed_and_never_refined_or_combined() -> None:
+def test_sample_is_replayed_and_never_refined_or_combined() -> None:
     """The same part is answered again, free; another part or loss is another sample, at its whole price."""
     for accountant in ("pure", "zcdp"):
         ours, database = hospital(budget={"epsilon": 100, "delta": 1e-6, "accountant": accountant})
@@ -336,8 +336,8 @@ def test_a_sample_is_replayed_and_never_refined_or_combined() -> None:
             ours.engine.ledger.verify()
 
 
-def test_the_notice_says_that_it_is_a_sample() -> None:
-    """With its part, and how a count is scaled to all units; so do EXPLAIN and the receipt."""
+def test_notice_mentions_the_sample() -> None:
+    """It states the part and how a count is scaled to all units; so do EXPLAIN and the receipt."""
     ours, database = hospital()
     with ours, database:
         sql = "SELECT COUNT(*) FROM patients TABLESAMPLE UNITS (12.5%)"
@@ -353,7 +353,7 @@ def test_the_notice_says_that_it_is_a_sample() -> None:
         )
 
 
-def test_the_ledger_vouches_for_a_sample(tmp_path: Path) -> None:
+def test_ledger_verifies_a_sample(tmp_path: Path) -> None:
     """A receipt of a sample is verified, within a reservation too; one that leaves the sample out is not."""
     ours, database = hospital(ledger=tmp_path / "a.ledger", budget={"epsilon": 100, "delta": 1e-6})
     with ours, database:
@@ -379,8 +379,8 @@ def test_the_ledger_vouches_for_a_sample(tmp_path: Path) -> None:
         ({}, {"epsilon": None, "target_error": "5%"}),
     ],
 )
-def test_what_is_not_proven_of_samples_is_refused(policy: dict[str, Any], options: dict[str, Any]) -> None:
-    """Where units are replaced, and where a loss is searched for: with the code of samples, and no charge."""
+def test_unproven_samples_are_refused(policy: dict[str, Any], options: dict[str, Any]) -> None:
+    """Samples with replaced units, or with a searched loss, are refused with their code and no charge."""
     ours, database = hospital(**policy)
     with ours, database:
         with pytest.raises(dpsql.QueryRejected) as caught:
@@ -390,7 +390,7 @@ def test_what_is_not_proven_of_samples_is_refused(policy: dict[str, Any], option
 
 
 @pytest.mark.parametrize("method", ["synthetic", "randomize", "stream"])
-def test_no_synthetic_table_is_made_of_a_sample(method: str) -> None:
+def test_synthetic_table_of_a_sample_is_refused(method: str) -> None:
     """Its mechanism is not known to be amplified."""
     ours, database = hospital()
     with ours, database, pytest.raises(dpsql.QueryRejected) as caught:
@@ -398,7 +398,7 @@ def test_no_synthetic_table_is_made_of_a_sample(method: str) -> None:
     assert caught.value.code == "sample"
 
 
-def test_ids_that_are_written_in_several_ways_are_not_sampled() -> None:
+def test_ids_with_several_spellings_are_not_sampled() -> None:
     """-0.0 and 0.0 are one unit, and two texts."""
     ours, database = hospital("DOUBLE")
     with ours, database, pytest.raises(dpsql.QueryRejected) as caught:

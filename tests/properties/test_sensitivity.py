@@ -251,14 +251,14 @@ CASES = [
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_no_neighbour_moves_a_statistic_further_than_derived(case: Case) -> None:
+def test_no_neighbour_moves_a_statistic_beyond_its_sensitivity(case: Case) -> None:
     """Over neighbours: the change of each block is within its l1 and l2 sensitivity."""
     hold_to_the_law(case, most=100)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_no_neighbor_in_a_long_search_moves_a_statistic_further_than_derived(case: Case) -> None:
+def test_no_neighbour_in_a_long_search_moves_a_statistic_beyond_its_sensitivity(case: Case) -> None:
     """The same over ten times as many shares of a unit, or twice as many pairs of one unit's shares before and after a replacement.
 
     All shares of all cases would be tens of millions of pairs, days of the processor.
@@ -282,8 +282,8 @@ def hold_to_the_law(case: Case, most: int) -> None:
 
 
 @pytest.mark.parametrize("unit", ["u", "row"])
-def test_the_choice_of_groups_depends_on_the_unit_alone(unit: str) -> None:
-    """Which of its groups count for a unit does not change when another unit comes or goes."""
+def test_choice_of_groups_depends_on_the_unit_only(unit: str) -> None:
+    """A unit's counted groups do not change when another unit comes or goes."""
     world = World(policy(unit=unit, domain=False))
     prepared = world.prepare("SELECT w + i AS g, SUM(x) FROM t JOIN p ON t.k = p.k GROUP BY g", max_groups=1)
     # Neighbouring rows differ, so that a choice by row number would show.
@@ -296,7 +296,7 @@ def test_the_choice_of_groups_depends_on_the_unit_alone(unit: str) -> None:
 @pytest.mark.parametrize(
     ("rows", "groups", "expected"), [(2, None, 2), (1, None, 1), (3, 1, 1), (3, 2, 2), (9, None, 4)]
 )
-def test_as_many_rows_count_as_may(rows: int, groups: int | None, expected: int) -> None:
+def test_allowed_number_of_rows_counts(rows: int, groups: int | None, expected: int) -> None:
     """A unit with rows in more groups than may count still counts as much as it may."""
     world = World(policy(rows=rows, groups=groups, domain=False))
     prepared = world.prepare("SELECT s, COUNT(*) FROM t GROUP BY s")
@@ -310,8 +310,8 @@ def test_as_many_rows_count_as_may(rows: int, groups: int | None, expected: int)
 
 @pytest.mark.parametrize(("rows", "expected"), [(1, 1), (2, 2), (3, 3), (9, 3)])
 @pytest.mark.parametrize("group", ["", " GROUP BY k"])
-def test_as_many_values_count_as_may(rows: int, expected: int, group: str) -> None:
-    """Of a unit as many values as of its rows may count, though more rows repeat them, and of others the rest."""
+def test_allowed_number_of_values_counts(rows: int, expected: int, group: str) -> None:
+    """As many of a unit's values count as its rows may, though more rows repeat them."""
     world = World(policy(rows=rows))
     prepared = world.prepare(f"SELECT COUNT(DISTINCT s) FROM t{group}")
     one = tuple(DEFAULT._replace(s=s) for s in ("a", "a", "a", "b", "c"))
@@ -339,7 +339,7 @@ def test_rows_without_a_unit_do_not_count(sql: str) -> None:
 
 
 def test_every_aggregate_is_tried() -> None:
-    """The registry and this file name the same aggregates, but for values in order (`test_ranked`)."""
+    """The registry and this file name the same aggregates, except order statistics (`test_ranked`)."""
     tried = " ".join(case.sql for case in CASES)
     calls = {
         "count_rows": "COUNT(*)",

@@ -90,13 +90,13 @@ def measured(plan: MeasurementPlan, groups: UnreleasedGroups) -> list[list[int]]
 
 
 @pytest.mark.parametrize("case", [*GROUPED, *MORE, *UNGROUPED], ids=str)
-def test_they_give_what_the_one_statement_gives(case: Case) -> None:
+def test_stages_match_the_single_statement(case: Case) -> None:
     """The numbers of units by which each clamp is chosen, and the clamped sums for all points, exactly."""
     stages_agree(case)
 
 
 @pytest.mark.parametrize("case", [*GROUPED, *MORE, *UNGROUPED], ids=str)
-def test_so_they_do_where_the_groups_of_all_units_are_put_in_order(case: Case) -> None:
+def test_stages_match_with_ordered_groups(case: Case) -> None:
     """No table of units is made then, and units beyond a bound are not found before."""
     stages_agree(case, in_order=True)
 
@@ -136,7 +136,7 @@ def stages_agree(case: Case, *, in_order: bool = False) -> None:
                 )
 
 
-def test_what_has_no_clamp_is_read_beside_what_has_one() -> None:
+def test_unclamped_columns_are_read_with_clamped_ones() -> None:
     """The numbers of rows, where only a total is clamped."""
     world = World(policy(rows=ROWS_OF_A_UNIT))
     prepared, plan = learning(world, "SELECT k, SUM(x), COUNT(*) FROM t WHERE u > 0 GROUP BY k", BY_NORM)
@@ -155,8 +155,8 @@ def test_what_has_no_clamp_is_read_beside_what_has_one() -> None:
 
 
 @pytest.mark.parametrize("case", [GROUPED[0], GROUPED[-1], *MORE, *UNGROUPED], ids=str)
-def test_the_same_noise_gives_the_same_table(case: Case) -> None:
-    """With groups that are selected, and others."""
+def test_equal_noise_gives_the_same_table(case: Case) -> None:
+    """The tables are equal with selected and with other groups."""
     world = World(policy(rows=ROWS_OF_A_UNIT, **case.rules))
     prepared, plan = learning(world, case.sql, case.scope)
     part, engine = prepared.single_release, world.engine.backend
@@ -191,8 +191,8 @@ def secret_groups(asked: Case) -> tuple[World, PreparedRelease, MeasurementPlan]
     return world, prepared.single_release, replace(plan, clamps=tuple(chosen))
 
 
-def test_the_selected_groups_are_read_alone() -> None:
-    """Whatever their keys are: the same rows as among all groups, and no others; of no selected group none."""
+def test_only_selected_groups_are_read() -> None:
+    """Their rows are those among all groups, whatever the keys are; no selected group has no rows."""
     world, part, plan = secret_groups(SECRET)
     engine, dice = world.engine.backend, random.Random(1)
     with engine.stage_tables(stages_of(part).tables):
@@ -205,7 +205,7 @@ def test_the_selected_groups_are_read_alone() -> None:
 
 
 @pytest.mark.parametrize("more", ["COUNT(DISTINCT i)", "MEDIAN(x)"])
-def test_what_else_is_read_has_all_groups(more: str) -> None:
+def test_other_columns_are_read_for_all_groups(more: str) -> None:
     """Distinct values and quantiles are of groups of their own, so all are read."""
     case = replace(SECRET, sql=SECRET.sql.replace("COUNT(*)", f"COUNT(*), {more}"))
     world, part, plan = secret_groups(case)
@@ -215,7 +215,7 @@ def test_what_else_is_read_has_all_groups(more: str) -> None:
     assert [row[:2] for row in found] == [row[:2] for row in whole]
 
 
-def test_other_groups_than_the_selected_ones_are_refused() -> None:
+def test_unselected_groups_are_refused() -> None:
     """A statement that does not find a selected group gives no sums."""
     world, part, plan = secret_groups(SECRET)
     engine = world.engine.backend
@@ -255,8 +255,10 @@ def tables(database: duckdb.DuckDBPyConnection) -> list[Any]:
 
 
 @pytest.mark.parametrize("within", [False, True], ids=["alone", "in the owner's transaction"])
-def test_nothing_is_left(study: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], *, within: bool) -> None:
-    """After an answer; the transaction of an owner goes on."""
+def test_stages_leave_no_tables(
+    study: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], *, within: bool
+) -> None:
+    """No table is left after an answer; the owner's transaction goes on."""
     database, connection = study
     if within:
         database.execute("BEGIN")
@@ -285,7 +287,7 @@ class BrokenError(Exception):
 
 @pytest.mark.parametrize("raised", [BackendError, KeyboardInterrupt, BrokenError])
 @pytest.mark.parametrize("stage", [0, 1])
-def test_nothing_is_left_of_what_fails(
+def test_failed_stages_leave_no_tables(
     study: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], raised: type[BaseException], stage: int
 ) -> None:
     """Whichever stage fails or is interrupted, the tables are gone, and the next query is answered."""
@@ -305,8 +307,8 @@ def test_nothing_is_left_of_what_fails(
     assert len(connection.query(ASKED, epsilon=0.5)) > 0
 
 
-def test_nobody_can_name_them(study: tuple[duckdb.DuckDBPyConnection, dpsql.Connection]) -> None:
-    """Not while they are there either."""
+def test_stage_tables_cannot_be_named(study: tuple[duckdb.DuckDBPyConnection, dpsql.Connection]) -> None:
+    """No query can name them, even while they exist."""
     _, connection = study
     backend = connection.engine.backend
     with backend.stage_tables([(PAIRS, "SELECT 1 AS u"), (UNITS, f"SELECT u FROM {PAIRS}")]):

@@ -60,14 +60,14 @@ def tables(synthesis: SynthesisPlan, part: PreparedRelease, exact: Exact) -> lis
 
 @pytest.mark.parametrize(("method", "read"), [("mwem", histogram), ("mst", tables)], ids=["mwem", "mst"])
 @pytest.mark.parametrize(("sql", "rules"), CASES, ids=str)
-def test_a_unit_moves_what_is_read_by_what_was_derived(
+def test_unit_moves_marginals_as_derived(
     sql: str, rules: dict[str, Any], method: str, read: Callable[..., list[Counts]]
 ) -> None:
-    """In l1 norm, over all neighbours of tiny tables, for the histogram and each of its tables; and by as much where it can."""
+    """The l1 bound holds over all neighbours of tiny tables, for each marginal, and is attained."""
     case = Case(sql, ("k", "x") if "x" in sql else ("k",), rules)
     world = World(policy(**rules))
-    asked = Query(sql, epsilon=Fraction(1), replay=False)
-    prepared = prepare_synthetic_table(world.engine, asked, "marginals(1)", method, None).prepared
+    user_query = Query(sql, epsilon=Fraction(1), replay=False)
+    prepared = prepare_synthetic_table(world.engine, user_query, "marginals(1)", method, None).prepared
     part = prepared.single_release
     synthesis = part.plan.synthesis
     assert synthesis is not None
@@ -87,8 +87,8 @@ def test_a_unit_moves_what_is_read_by_what_was_derived(
     if method == "mst":
         return
     for other in (
-        prepare_stream(world.engine, asked, "marginals(1)", 2, 9),
-        prepare_local_table(world.engine, asked),
+        prepare_stream(world.engine, user_query, "marginals(1)", 2, 9),
+        prepare_local_table(world.engine, user_query),
     ):
         own = other.prepared.single_release
         assert own.plan.synthesis is not None

@@ -138,7 +138,7 @@ def bounded(connection: Connection, seed: int) -> bool | None:
     return (rows[0][0] or 0) <= min(size.max_bytes, size.share * longest + size.extra_bytes)
 
 
-def test_texts_of_chains_are_within_their_bounds(short: Connection) -> None:
+def test_texts_of_chains_stay_within_their_bounds(short: Connection) -> None:
     """Chains of up to five constructs; a good part of them is accepted, and of them each text is within the bound."""
     found = [bounded(short, seed) for seed in range(examples(60))]
     assert False not in found, found.index(False)
@@ -146,7 +146,7 @@ def test_texts_of_chains_are_within_their_bounds(short: Connection) -> None:
 
 
 def test_stored_texts_are_read_bounded(long: Connection) -> None:
-    """What is longer is NULL: it equals nothing, and no text of it is in any group."""
+    """A longer text is NULL: it equals nothing, and is in no group."""
     engine, found = engine_of(long), []
     for sql in (
         "SELECT note, COUNT(*) FROM people GROUP BY note",
@@ -175,8 +175,8 @@ def test_accepted_chains_fail_on_no_long_text(long: Connection) -> None:
                 pytest.fail(f"{str(error)[:120]}\n{sql}")
 
 
-def test_the_law_sees_texts_that_grow_unseen(short: Connection) -> None:
-    """Where columns of derived tables count as nothing, some chain makes a longer text than its bound."""
+def test_unbounded_columns_let_texts_grow(short: Connection) -> None:
+    """Some chain makes a text longer than its bound where columns of derived tables count as nothing."""
     forgotten = mock.patch.object(
         text_bounds,
         "_build_scope",
@@ -198,7 +198,7 @@ def test_the_law_sees_texts_that_grow_unseen(short: Connection) -> None:
 def test_growth_in_every_carrier_is_refused_before_its_charge(
     short: Connection, step: str, carrier: int
 ) -> None:
-    """Five times, whatever carries the text from one to the next."""
+    """Five growing levels are refused, whatever carries the text from one to the next."""
     parts = ["t0 AS (SELECT id, CASE WHEN id = 1 THEN 'x' ELSE '' END AS s FROM people)"]
     parts += [f"t{place + 1}(id, s) AS ({CARRIERS[carrier](f't{place}', step)})" for place in range(5)]
     with pytest.raises(dpsql.QueryRejected) as caught:

@@ -38,8 +38,8 @@ def _worlds_end() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_no_neighbour_changes_more_groups_than_are_paid_for(case: Case) -> None:
-    """Over neighbours: the groups that differ are as many as share the loss, and differ by one unit each."""
+def test_no_neighbour_changes_more_groups_than_charged(case: Case) -> None:
+    """The groups that differ share the loss, and differ by one unit each."""
     tiny = World(policy(**case.rules))
     prepared = tiny.prepare(case.sql, case.max_groups)
     chosen = prepared.plan.selection
@@ -52,8 +52,8 @@ def test_no_neighbour_changes_more_groups_than_are_paid_for(case: Case) -> None:
     assert 2 * most >= chosen.groups, "the loss is shared among more groups than can change"
 
 
-def test_a_group_is_shown_as_often_as_its_law_says() -> None:
-    """Of many releases as large a part shows a group as its number of people asks for; a lone person's none."""
+def test_group_is_shown_at_its_stated_frequency() -> None:
+    """The share of releases that show a group follows from its number of people."""
     sizes = {"lone": 1, "under": 10, "half": 14, "over": 18, "crowd": 40}
     rows = [
         person(1000 * at + who, word=word)
@@ -77,7 +77,7 @@ def test_a_group_is_shown_as_often_as_its_law_says() -> None:
     assert 0 < seen["half"] < RUNS
 
 
-def test_a_minimum_of_people_is_kept() -> None:
+def test_minimum_number_of_people_is_kept() -> None:
     """A group of fewer than the policy asks for is shown by no toss, of many more by each."""
     rows = [
         *(person(who, word="crowd") for who in range(200)),

@@ -30,8 +30,8 @@ def added(values: Sequence[int | None], shift: int, *, counted: bool) -> int:
 @pytest.mark.parametrize("group", ["", " GROUP BY k"], ids=["of all rows", "by group"])
 @pytest.mark.parametrize("counted", [False, True], ids=["alone", "beside a count"])
 @pytest.mark.parametrize("shift", SHIFTS)
-def test_a_total_is_of_the_rows_that_count(shift: int, counted: bool, group: str) -> None:
-    """For a unit with one to three rows, and another unit that has none but NULLs."""
+def test_unit_total_sums_the_counted_rows(shift: int, counted: bool, group: str) -> None:
+    """The total holds for a unit with one to three rows, and for one with NULLs only."""
     world = World(policy(rows=BOUND))
     beside = f", COUNT(i + {shift})" * counted
     statement = world.prepare(f"SELECT SUM(i + {shift}){beside} FROM t{group}").statement

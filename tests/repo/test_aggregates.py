@@ -97,8 +97,8 @@ def _literals(path: Path) -> set[str]:
     return {text.upper().strip("()") for text in texts if isinstance(text, str)} & NAMES
 
 
-def test_names_stand_in_one_place() -> None:
-    """No name of an aggregate is a literal outside of the registries, but where the list says why."""
+def test_aggregate_names_are_in_the_registries_only() -> None:
+    """No aggregate's name is a literal outside the registries, except for listed reasons."""
     found = {}
     for path in PACKAGE.rglob("*.py"):
         place = path.relative_to(PACKAGE).as_posix()
@@ -110,8 +110,8 @@ def test_names_stand_in_one_place() -> None:
     assert set(ALLOWED) <= set(found)
 
 
-def test_each_stands_in_one_file() -> None:
-    """Nor do two files of the registry have a name in common, but for names of statistics, which are small."""
+def test_registry_files_share_no_name() -> None:
+    """Two files of the registry have no name in common, except names of statistics, which are small."""
     seen: dict[str, str] = {}
     for path in (PACKAGE / "sql" / "lower" / "aggregates").glob("*.py"):
         texts = (
@@ -124,7 +124,7 @@ def test_each_stands_in_one_file() -> None:
     assert {"SUM", "CORR", "MODE", "HISTOGRAM"} <= set(seen)
 
 
-def test_the_grammar_has_its_names(generator: dict[str, Any]) -> None:
+def test_grammar_has_the_aggregate_names(generator: dict[str, Any]) -> None:
     """The words for aggregates in the grammar are the registry's, each in the terminal of its form."""
     text = (ROOT / "grammars" / "query.lark").read_text(encoding="utf-8")
     assert text == generator["grammar"](), "run: python docs/generate.py"
@@ -140,8 +140,8 @@ def test_the_grammar_has_its_names(generator: dict[str, Any]) -> None:
         )
 
 
-def test_completion_has_its_names() -> None:
-    """The shell offers each aggregate, and none that there is not."""
+def test_completion_has_the_aggregate_names() -> None:
+    """The shell offers each aggregate of the registry, and no other."""
     offered = {text.partition("(")[0] for text in list_functions()}
     assert {name for entry in AGGREGATE_CALLS for _, name in iterate_distinct_spellings(entry)} <= offered
     windows = {entry.signature.partition("(")[0] for entry in OVER.values()}
@@ -157,7 +157,7 @@ def _is_aggregate(name: str) -> bool:
     return any(isinstance(node, exp.AggFunc) for node in query.walk())
 
 
-def test_documents_have_its_names(generator: dict[str, Any]) -> None:
+def test_documents_have_the_aggregate_names(generator: dict[str, Any]) -> None:
     """The tables of the SQL reference have a line for each aggregate by each name, and what it is."""
     table = generator["aggregates"]()
     for entry in AGGREGATE_CALLS:

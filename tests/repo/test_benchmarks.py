@@ -48,7 +48,7 @@ def test_engines_prints_a_ratio_for_each_question() -> None:
     assert all(re.fullmatch(r"\d+\.\d\d", row[-1]) for row in found)
 
 
-def test_latency_prints_each_request_beside_duckdb() -> None:
+def test_latency_prints_each_request_and_duckdb() -> None:
     """`python -m benchmarks.latency` prints a line for each query and kind of request, with a ratio."""
     lines = _printed("benchmarks.latency", "--rows", "100", "--rounds", "1")
     for kind in ("DuckDB", "query", "replayed", "EXPLAIN", "other parameter", "other text"):
@@ -88,7 +88,7 @@ def _cells(line: str) -> list[str]:
 
 
 @pytest.mark.deep
-def test_server_prints_each_door_and_number_of_clients() -> None:
+def test_server_prints_each_interface_and_number_of_clients() -> None:
     """`python -m benchmarks.server` prints a line for each door and number of clients, and one in process."""
     run = subprocess.run(
         [sys.executable, "-m", "benchmarks.server", "--clients", "1", "2", "--seconds", "0.5"],

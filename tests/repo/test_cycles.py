@@ -32,7 +32,7 @@ def imported(source: str, known: Mapping[str, object]) -> Iterator[str]:
             yield from (part if part in known else node.module for part in parts)
 
 
-def test_no_module_imports_itself_around_a_circle() -> None:
+def test_modules_import_each_other_in_no_cycle() -> None:
     """The order in which modules could be read one by one."""
     known = modules()
     graph = {
@@ -41,8 +41,8 @@ def test_no_module_imports_itself_around_a_circle() -> None:
     assert len(list(TopologicalSorter(graph).static_order())) == len(known)
 
 
-def test_a_circle_would_be_found() -> None:
-    """Under TYPE_CHECKING and in a function."""
+def test_import_cycle_is_found() -> None:
+    """A cycle is found under TYPE_CHECKING and in a function."""
     known = {"dpsql.a": None, "dpsql.b": None}
     first = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from dpsql.b import B\n"
     second = "def f():\n    from dpsql import a\n"

@@ -43,7 +43,7 @@ def test_record_has_four_parts(record: Path) -> None:
 
 
 def test_index_and_navigation_list_every_record() -> None:
-    """In the order of their numbers, under their titles."""
+    """The records stand in the order of their numbers, under their titles."""
     titles = [(*read_title(record).split(". ", 1), record.name) for record in RECORDS]
     index = (FOLDER / "index.md").read_text(encoding="utf-8")
     assert re.findall(r"(?m)^\| (\d+) \| \[(.+)\]\((.+)\) \|", index) == titles

@@ -32,7 +32,7 @@ def rows(title: str) -> dict[str, str]:
 
 
 @cache
-def held_in(path: str) -> dict[str, str]:
+def find_tests(path: str) -> dict[str, str]:
     """The tests of a file with their docstrings."""
     assert (ROOT / path).is_file(), f"{path}, which PRIVACY.md names, does not exist"
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
@@ -56,18 +56,18 @@ ATTACKS = sorted({*range(1, 41), *(number for number, _ in attack_files())})
 def test_privacy_names_existing_tests(found: tuple[str, str]) -> None:
     """Each file that PRIVACY.md names holds a test; each function that it names is one."""
     path, function = found
-    assert held_in(path)
-    assert not function or function in held_in(path), f"{path} has no test {function}"
+    assert find_tests(path)
+    assert not function or function in find_tests(path), f"{path} has no test {function}"
 
 
 @pytest.mark.parametrize("module", sorted(set(PROGRAM.findall(PRIVACY))))
 def test_privacy_names_existing_programs(module: str) -> None:
-    """What PRIVACY.md says to run is there."""
+    """Programs that PRIVACY.md says to run exist."""
     place = ROOT / module.replace(".", "/")
     assert (place / "__main__.py").is_file() or place.with_suffix(".py").is_file()
 
 
-def test_each_rule_of_soundness_is_held() -> None:
+def test_each_rule_of_soundness_has_a_test() -> None:
     """The rules 1 to 17 have one row each, which names at least one test."""
     found = rows("The rules of soundness")
     assert list(found) == [str(number) for number in RULES]
@@ -75,13 +75,13 @@ def test_each_rule_of_soundness_is_held() -> None:
         assert TEST.search(row), f"rule {number} names no test"
 
 
-def test_each_part_is_held() -> None:
-    """What the rules stand on names its tests too."""
+def test_each_assumption_of_soundness_has_a_test() -> None:
+    """The assumptions of the rules name their tests, too."""
     for part, row in rows("What these rules stand on").items():
         assert TEST.search(row), f"nothing holds: {part}"
 
 
-def test_each_attack_is_there_and_named() -> None:
+def test_each_attack_has_its_files() -> None:
     """A1 to A40 and those found since have files, and each row of PRIVACY.md names exactly the files of its attack."""
     found = rows("What was tried")
     assert list(found) == [f"A{number}" for number in ATTACKS]
@@ -95,10 +95,10 @@ ATTACKS = sorted({number for number, _ in attack_files()})
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", ATTACKS)
-def test_each_attack_is_shown_to_work(number: int) -> None:
-    """For each attack some test runs it against a careless variant, where it works."""
+def test_each_attack_works_on_a_careless_variant(number: int) -> None:
+    """Some test of each attack runs it against a careless variant, where it works."""
     docstrings = [
-        text for found, path in attack_files() if found == number for text in held_in(path).values()
+        text for found, path in attack_files() if found == number for text in find_tests(path).values()
     ]
     assert any("attack works" in text for text in docstrings)
 
@@ -115,7 +115,7 @@ def test_files_are_short() -> None:
     assert not long
 
 
-def test_sqlglot_is_pinned_to_what_was_read() -> None:
+def test_sqlglot_is_pinned_to_the_reviewed_version() -> None:
     """A new minor release of the parser may add arguments to nodes, so it is admitted by hand."""
     dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     (pin,) = (item for item in dependencies if item.startswith("sqlglot"))

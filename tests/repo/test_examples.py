@@ -17,7 +17,7 @@ from dpsql.policy import load
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
 
-def test_there_are_examples() -> None:
+def test_examples_exist() -> None:
     """An empty folder would pass every test of it."""
     assert EXAMPLES
 
@@ -37,7 +37,7 @@ def test_examples_run(
     assert not drawing or picture.stat().st_size > 10_000
 
 
-def test_the_picture_of_the_readme_can_be_drawn_again(tmp_path: Path) -> None:
+def test_readme_picture_is_reproducible(tmp_path: Path) -> None:
     """`docs/answer.py` draws an SVG file, which the README and the home page show."""
     root = Path(__file__).parents[2]
     picture = tmp_path / "answer.svg"
@@ -53,7 +53,7 @@ def example(name: str) -> dict[str, Any]:
     return runpy.run_path(str(path))
 
 
-def test_differencing_tells_an_income_from_exact_totals_alone() -> None:
+def test_differencing_reveals_an_income_from_exact_totals_only() -> None:
     """The attack works on exact totals, to the last coin; private ones leave guesses millions apart."""
     attack = example("differencing")
     before, after = (attack["exact_total"](attack["area"](moved)) for moved in (False, True))
@@ -63,7 +63,7 @@ def test_differencing_tells_an_income_from_exact_totals_alone() -> None:
     assert len(set(guesses)) >= 11
 
 
-def test_a_survey_is_deniable_and_estimates() -> None:
+def test_survey_is_deniable_and_unbiased() -> None:
     """After a yes, nothing is believed beyond the factor 3 in odds; the estimate has no bias."""
     survey = example("survey")
     for prior in (0.1, 0.22, 0.5, 0.9):
@@ -75,7 +75,7 @@ def test_a_survey_is_deniable_and_estimates() -> None:
     assert np.mean(found) == pytest.approx(survey["SMOKERS"], abs=0.02)
 
 
-def test_an_auction_selects_a_good_price() -> None:
+def test_auction_selects_a_good_price() -> None:
     """All four buy at 1.0; with many bidders the selection earns nearly the best, and a noisy price does not."""
     auction = example("auction")
     revenue, bids = auction["revenue"], auction["BIDS"]
@@ -95,15 +95,15 @@ def test_an_auction_selects_a_good_price() -> None:
     assert auction["noisy_price"](bids * 100, 1, 100) < 0.6 * 400
 
 
-def test_a_histogram_has_sensitivity_one_or_two() -> None:
-    """By trying all small databases, and by the noise that dpsql plans."""
+def test_histogram_has_sensitivity_one_or_two() -> None:
+    """All small databases and dpsql's planned noise agree."""
     histogram = example("histogram_sensitivity")
     assert (histogram["sensitivity"](False), histogram["sensitivity"](True)) == (1, 2)
     assert "scale 1 " in histogram["scale_of"]("add_remove", 1)
     assert "scale 2 " in histogram["scale_of"]("replace", 1)
 
 
-def test_losses_compose_and_the_attacker_stays_within_them() -> None:
+def test_losses_compose_and_bound_the_attacker() -> None:
     """Sequential composition is a line; nobody is right more often than e^ε/(1 + e^ε)."""
     composition = example("composition")
     for count in (1, 10, 100):
@@ -113,7 +113,7 @@ def test_losses_compose_and_the_attacker_stays_within_them() -> None:
 
 
 def test_experts_are_followed_within_the_bound() -> None:
-    """Each learner's regret is within its bound but for the noise of one run; more privacy has a smaller rate."""
+    """Each learner's regret is within its bound and one run's noise; more privacy has a smaller rate."""
     experts = example("experts")
     rates = {name: float(schedule.rate) for name, schedule in experts["schedules"](200).items()}
     assert rates["ε = 1, published rate"] < rates["ε = 1, by zCDP"] < rates["ε = 8, by zCDP"]
@@ -129,10 +129,8 @@ def flights() -> dict[str, Any]:
     return {**names, "database": names["new_york"]()}
 
 
-def test_the_flights_answer_ten_questions(
-    flights: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Each question stands with its SQL, a noisy column with its interval, and the true value; the budget lasts."""
+def test_flights_answer_ten_questions(flights: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """Each question stands with its SQL, its noisy column's interval and the true value; the budget lasts."""
     flights["main"]()
     shown = capsys.readouterr().out
     assert len(flights["QUESTIONS"]) == 10
@@ -144,8 +142,8 @@ def test_the_flights_answer_ten_questions(
     assert re.search(r"(?m)^flights +zcdp +8 +1e-6 +10 ", shown)
 
 
-def test_the_flights_are_answered_as_duckdb_does(flights: dict[str, Any]) -> None:
-    """At a very large ε, and with wide bounds, the answers about flights with a tail number are the exact ones."""
+def test_flights_match_duckdb(flights: dict[str, Any]) -> None:
+    """Answers about flights with a tail number are exact at a very large ε and with wide bounds."""
     policy = flights["POLICY"].replace("epsilon: 8", "epsilon: 1e12").replace("365", "1000")
     policy = policy.replace("[-30, 180]", "[-1000, 10000]")
     database = flights["database"].cursor()
@@ -165,7 +163,7 @@ def test_the_flights_are_answered_as_duckdb_does(flights: dict[str, Any]) -> Non
                 assert values == pytest.approx(exact[keys], rel=0.01), question.title
 
 
-def test_the_flights_intervals_hold_the_true_answers(flights: dict[str, Any]) -> None:
+def test_flights_intervals_hold_the_true_answers(flights: dict[str, Any]) -> None:
     """Noise and learnt clamps together, within bounds that cut nothing off: nearly as often as is said, and never far off.
 
     Most flights go to one time zone, and their number is within a tenth of the truth.
@@ -201,8 +199,8 @@ def test_the_flights_intervals_hold_the_true_answers(flights: dict[str, Any]) ->
     assert sum(far) <= 0.02 * len(far)
 
 
-def test_the_flights_bounds_are_no_copies_of_the_data(flights: dict[str, Any]) -> None:
-    """No bound is the smallest or largest value in the data, but for the calendar's and the year of the flights."""
+def test_flights_bounds_are_no_copies_of_the_data(flights: dict[str, Any]) -> None:
+    """No bound is the smallest or largest value in the data, except the calendar's and the flights' year."""
     calendar = {"month", "day", "hour"}
     for name, table in load(flights["POLICY"]).tables.items():
         for column, facts in table.columns.items():

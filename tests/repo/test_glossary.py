@@ -87,7 +87,7 @@ def words(source: str) -> Iterator[tuple[int, str]]:
 @pytest.mark.parametrize(
     "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.relative_to(PACKAGE).as_posix()
 )
-def test_the_package_says_it_in_the_field_s_terms(path: Path) -> None:
+def test_package_uses_the_terms_of_the_glossary(path: Path) -> None:
     """No module uses a word that the glossary replaces."""
     name = path.relative_to(PACKAGE).as_posix()
     found = [
@@ -129,8 +129,8 @@ def test_no_participle_is_a_name(path: Path) -> None:
     assert not found, "\n".join(found)
 
 
-def test_a_participle_is_found_wherever_it_is_a_name() -> None:
-    """As a variable, an argument, an attribute, a method and a class, and in a formatted text; not in a docstring."""
+def test_participle_as_a_name_is_found() -> None:
+    """It is found as any kind of name and in a formatted text, not in a docstring."""
     source = """class Shown:
         def _kept(self, told):
             'what is kept'
@@ -151,7 +151,7 @@ def texts(source: str) -> Iterator[tuple[int, str]]:
 @pytest.mark.parametrize(
     "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.relative_to(PACKAGE).as_posix()
 )
-def test_messages_say_it_in_the_field_s_terms(path: Path) -> None:
+def test_messages_use_the_terms_of_the_glossary(path: Path) -> None:
     """No message, help text or docstring uses a word that the glossary replaces; SQL names columns as they are stored."""
     name = path.relative_to(PACKAGE).as_posix()
     found = [
@@ -162,14 +162,14 @@ def test_messages_say_it_in_the_field_s_terms(path: Path) -> None:
     assert not found, "\n".join(found)
 
 
-def test_a_word_of_a_text_is_found() -> None:
-    """In a part of a formatted text too; not in a name, a key or a code."""
+def test_replaced_word_in_a_text_is_found() -> None:
+    """It is found in a part of a formatted text, too, not in a name, a key or a code."""
     source = 'slice = {"slice": f"slice {1} of it"}  # `slice_closed`\n'
     assert [word for _, word in texts(source) if word in TEXTS] == ["slice"]
 
 
-def test_a_word_is_found_wherever_it_stands() -> None:
-    """In a name, a part of a name, a docstring and a comment; not in a text."""
+def test_replaced_word_in_a_name_or_comment_is_found() -> None:
+    """It is found in a name, its parts, a docstring and a comment, not in a text."""
     source = '"""A ladder."""\n\n\ndef f_rung(furnish):\n    return "rungs"  # unsaid\n'
     assert [word for _, word in words(source) if word in SAY] == ["ladder", "rung", "furnish", "unsaid"]
 
@@ -213,8 +213,8 @@ def test_functions_are_named_by_verbs(path: Path) -> None:
     assert not found, "\n".join(found)
 
 
-def test_a_retired_name_of_a_function_is_found() -> None:
-    """As a constructor, a method, a private, a nested and an asynchronous function; a property and a field may be nouns."""
+def test_retired_name_of_a_function_is_found() -> None:
+    """It is found in every kind of function; a property and a field may be nouns."""
     source = """class Batch:
     ended = 0
 
@@ -237,7 +237,7 @@ async def apart():
     assert found == {"Batch.of", "Batch._counted", "apart", "apart.drawn"}
 
 
-def test_names_that_are_terms_are_there() -> None:
+def test_allowed_names_are_used() -> None:
     """An exception that nothing needs would admit a name by chance."""
     found = {
         qualified
@@ -253,7 +253,7 @@ def read_glossary() -> list[tuple[str, ...]]:
     return [row for row in rows if row[0] != "term"]
 
 
-def test_the_glossary_has_each_term_once() -> None:
+def test_glossary_has_each_term_once() -> None:
     """Some 120 terms, each with a meaning that is short, and another word than its own that it is not."""
     rows = read_glossary()
     terms = [term for term, _, _ in rows]
@@ -262,7 +262,7 @@ def test_the_glossary_has_each_term_once() -> None:
     assert all(len(meaning) <= 120 and other for _, meaning, other in rows)
 
 
-def test_the_glossary_names_classes_of_the_package() -> None:
+def test_glossary_names_classes_of_the_package() -> None:
     """A class that is renamed is renamed in the glossary, too."""
     classes = {
         node.name
@@ -275,7 +275,7 @@ def test_the_glossary_names_classes_of_the_package() -> None:
     assert named <= classes, named - classes
 
 
-def test_the_glossary_explains_the_verbs_of_functions() -> None:
+def test_glossary_explains_the_verbs_of_functions() -> None:
     """Each verb of the canon has a meaning."""
     explained = re.findall(r"(?m)^\| ((?:`\w+_`(?:, )?)+) \| .+ \|$", GLOSSARY.read_text(encoding="utf-8"))
     verbs = {verb for cell in explained for verb in re.findall(r"`(\w+_)`", cell)}

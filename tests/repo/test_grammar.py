@@ -55,7 +55,7 @@ def verdict(connection: Connection, query: str) -> str | None:
     return None
 
 
-def test_the_grammar_is_lalr() -> None:
+def test_grammar_is_lalr() -> None:
     """Lark takes the grammar as LALR(1), and every rule of it is reachable from the start."""
     parser = grammar()
     used = {part.name for rule in parser.rules for part in rule.expansion} | {"start"}
@@ -88,21 +88,21 @@ def test_sentences_are_of_many_kinds(connection: Connection) -> None:
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("fixture", accepted(), ids=str)
 def test_accepted_fixtures_are_sentences(fixture: Fixture) -> None:
-    """What is answered is in the grammar."""
+    """Every accepted fixture is in the grammar."""
     assert in_grammar(fixture.query)
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("fixture", [item for item in refused() if item.field("code") in FORM], ids=str)
 def test_fixtures_refused_for_their_form_are_no_sentences(fixture: Fixture) -> None:
-    """What is refused for its form is not in the grammar."""
+    """No fixture that is refused for its form is in the grammar."""
     assert not in_grammar(fixture.query)
 
 
 @settings(_GENERATE, max_examples=examples(2000))
 @given(st.integers(0, 2**64))
-def test_what_is_accepted_is_a_sentence(connection: Connection, seed: int) -> None:
-    """Of queries near the fixtures, those that are accepted are in the grammar, but for a few spellings."""
+def test_accepted_query_is_a_sentence(connection: Connection, seed: int) -> None:
+    """Accepted queries near the fixtures are in the grammar, except for a few spellings."""
     query = mutant(seed)
     if verdict(connection, query) is None and not in_grammar(query):
         assert any(re.search(pattern, query, re.IGNORECASE) for pattern in FORGIVEN.values()), query
@@ -110,8 +110,8 @@ def test_what_is_accepted_is_a_sentence(connection: Connection, seed: int) -> No
 
 @settings(_GENERATE, max_examples=examples(2000))
 @given(st.integers(0, 2**64))
-def test_what_is_accepted_is_sql_to_duckdb(connection: Connection, seed: int) -> None:
-    """DuckDB's own parser reads whatever is accepted, but for the clause that DuckDB does not have.
+def test_accepted_query_is_valid_in_duckdb(connection: Connection, seed: int) -> None:
+    """DuckDB's own parser reads any accepted query, except for the clause that DuckDB does not have.
 
     An answer never rests on a guess at the form.
     """

@@ -59,8 +59,8 @@ def test_import_loads_no_library_before_a_database_is_opened() -> None:
     assert loaded.isdisjoint({*HEAVY, *ENGINE})
 
 
-def test_a_query_over_a_file_loads_no_library_of_frames(database: Path) -> None:
-    """Asking, explaining and printing, over keys that are chosen too, load neither pandas nor scipy.stats."""
+def test_query_over_a_file_loads_no_dataframe_library(database: Path) -> None:
+    """Queries, EXPLAIN and printing, also with selected keys, load neither pandas nor scipy.stats."""
     loaded = modules_after(_ASKED.format(path=str(database)))
     assert {"duckdb", "sqlglot"} <= loaded
     assert loaded.isdisjoint(HEAVY)

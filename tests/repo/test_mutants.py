@@ -82,13 +82,13 @@ def test_names_are_unique() -> None:
     assert [name for name, count in Counter(fault.name for fault in FAULTS).items() if count > 1] == []
 
 
-def test_the_core_is_of_faults() -> None:
+def test_core_names_faults() -> None:
     """The core is 82 faults, each of which is there."""
     assert len(CORE) == len(set(CORE)) == 82
     assert set(CORE) - {fault.name for fault in FAULTS} == set()
 
 
-def test_the_tests_of_faults_exist() -> None:
+def test_tests_of_faults_exist() -> None:
     """Each fault names a test function of a test file; whether the function has the case is seen when it runs."""
     functions: dict[str, set[str]] = {}
     missing = []
@@ -135,8 +135,8 @@ def test_the_tests_of_faults_exist() -> None:
         ),
     ],
 )
-def test_one_place_is_replaced(where: str, old: str, new: str, text: str, other: str) -> None:
-    """What becomes of a module is what it would be if its text had been edited; lines keep their numbers."""
+def test_planting_replaces_one_place(where: str, old: str, new: str, text: str, other: str) -> None:
+    """The planted module equals one whose text was edited; lines keep their numbers."""
     assert MODULE.count(text) == 1
     changed = planted(where, old, new)
     assert ast.dump(ast.parse(changed)) == ast.dump(ast.parse(MODULE.replace(text, other)))
@@ -177,7 +177,7 @@ def test_selections_add_up() -> None:
     assert both == [fault for fault in FAULTS if fault in core or fault in changed]
 
 
-def test_changed_modules_are_those_that_git_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_modules_are_those_of_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of dpsql that differ from the ref, committed or not; an unknown ref or no git is an error that says so."""
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)

@@ -29,14 +29,14 @@ def generated(generator: dict[str, Any]) -> dict[str, str]:
 
 @pytest.mark.whole
 @pytest.mark.parametrize("name", PAGES)
-def test_a_generated_page_is_current(generated: dict[str, str], name: str) -> None:
+def test_generated_page_is_current(generated: dict[str, str], name: str) -> None:
     """The page is what `python docs/generate.py` writes."""
     assert set(generated) == set(PAGES)
     page = ROOT / "docs" / "reference" / f"{name}.md"
     assert page.read_text(encoding="utf-8") == generated[name], "run: python docs/generate.py"
 
 
-def test_the_man_page_is_current(generator: dict[str, Any]) -> None:
+def test_man_page_is_current(generator: dict[str, Any]) -> None:
     """dpsql(1) has each command and option; a line of text begins with no macro."""
     manual = generator["manual"]
     text = manual["PAGE"].read_text(encoding="utf-8")
@@ -53,8 +53,8 @@ def test_the_man_page_is_current(generator: dict[str, Any]) -> None:
     }
 
 
-def test_the_pictures_of_the_gallery_are_current(generator: dict[str, Any]) -> None:
-    """Each mechanism of the library has a picture of its law beside samples, as `python docs/generate.py` draws it."""
+def test_gallery_pictures_are_current(generator: dict[str, Any]) -> None:
+    """Each mechanism has the picture of its law and samples that `python docs/generate.py` draws."""
     made = generator["gallery"]["pictures"]()
     assert len(made) == len(generator["gallery"]["LIBRARY"])
     assert set(made) == set(generator["gallery"]["PICTURES"].glob("*.svg"))
@@ -63,7 +63,7 @@ def test_the_pictures_of_the_gallery_are_current(generator: dict[str, Any]) -> N
         assert text.count("<rect") > 3, "samples are bars"
 
 
-def test_every_code_of_a_refusal_is_listed(generated: dict[str, str]) -> None:
+def test_every_refusal_code_is_listed(generated: dict[str, str]) -> None:
     """The codes that tests know of are on the page of errors."""
     _, _, refusals = generated["errors"].partition("## QueryRejected")
     assert {code for code in raised() if f"| `{code}` |" not in refusals} <= {"parameter"}
@@ -92,7 +92,7 @@ def test_every_option_is_listed(generated: dict[str, str]) -> None:
     assert "`\\explain SELECT …`" in generated["cli"]
 
 
-def test_aggregates_are_asked(generated: dict[str, str]) -> None:
+def test_listed_contexts_of_aggregates_are_true(generated: dict[str, str]) -> None:
     """The table of aggregates says yes and no: of SUM everywhere, of COUNT_IF not within a unit, of ARG_MAX not across units."""
     lines = {
         line.split("|")[1].strip(): line.split("|")[2:-1]

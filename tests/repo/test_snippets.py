@@ -30,7 +30,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_a_page_can_be_followed(
+def test_page_runs_as_documented(
     page: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Top to bottom in a directory with the study, or for the tutorial in an empty one, every block does what it shows."""
@@ -76,7 +76,7 @@ def test_named_commands_exist() -> None:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("page", DOCUMENTS, ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_lead_to_existing_targets(page: Path) -> None:
     """Each file that is linked to exists, and each heading in it."""
     for path, anchor in LINK.findall(page.read_text(encoding="utf-8")):
         target = (page.parent / path).resolve() if path else page
@@ -90,7 +90,7 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
 
-def test_the_layout_is_the_package() -> None:
+def test_layout_matches_the_package() -> None:
     """Every folder of the package is in the layout of CONTRIBUTING.md, and everything in the layout is in the package.
 
     The order is that of the layers that imports keep.
@@ -111,7 +111,7 @@ def test_the_layout_is_the_package() -> None:
     assert [found for found in named if found in order] == [layer for layer in order if layer in named]
 
 
-def test_two_commands() -> None:
+def test_readme_has_two_commands() -> None:
     """The README has two commands for a fresh machine: one installs and shows, one installs and tests."""
     text, own = (block.text for block in blocks(ROOT / "README.md") if block.language == "sh")
     assert len(own.splitlines()) == 3  # `benchmarks.newcomer` types them
@@ -123,12 +123,12 @@ def test_two_commands() -> None:
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
-def test_the_readme_is_short() -> None:
+def test_readme_is_short() -> None:
     """The README is what a newcomer reads first; the rest is in docs/."""
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
 
 
-def test_how_many_queries_a_budget_buys(study: Path) -> None:
+def test_page_of_budgets_matches_the_forecast(study: Path) -> None:
     """The figures on the page of budgets are what the forecast says."""
     page = (ROOT / "docs" / "how-to" / "budgets.md").read_text(encoding="utf-8")
     claimed = re.search(r"(\d+) queries at\s+ε 0.2, (\d+)\s+at\s+ε\s+0.1\s+or\s+(\d+)\s+at\s+ε\s+0.05", page)
@@ -160,10 +160,10 @@ def test_how_many_queries_a_budget_buys(study: Path) -> None:
         ("  ```python\nx\n```", "a fence that is not run"),
     ],
 )
-def test_a_wrong_page_is_noticed(
+def test_wrong_page_is_found(
     text: str, reason: str, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a page says and dpsql does not do is an error that names the page and the line."""
+    """A documented block that does something else raises an error with the page and the line."""
     snippets.copy(study, tmp_path)
     (tmp_path / "page.md").write_text(text + "\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -172,7 +172,7 @@ def test_a_wrong_page_is_noticed(
         Page(tmp_path / "page.md").run()
 
 
-def test_the_tutorial_names_what_the_web_page_has() -> None:
+def test_tutorial_names_words_of_the_web_page() -> None:
     """Bold words of the section on the browser are words of the page's files."""
     section = (ROOT / "docs" / "tutorial-analyst.md").read_text(encoding="utf-8").partition("## 4.")[2]
     bold = set(re.findall(r"\*\*(\w+)\*\*", section.partition("\n## ")[0]))

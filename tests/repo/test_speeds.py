@@ -72,7 +72,7 @@ MOST = int(speeds.EACH / speeds.CHEAP)
         ("fast", (1, 0, 0, 1, int(SECONDS["tests/properties/test_y.py::test_it"] < speeds.QUICK), 0, 4, 0)),
     ],
 )
-def test_a_speed_runs_what_it_says(speed: str, numbers: Sequence[int]) -> None:
+def test_speed_runs_its_cases(speed: str, numbers: Sequence[int]) -> None:
     """One case at least is left in `full`, and the same ones in each run, also where cases of tests take turns."""
     turns = [case for cases in zip_longest(*ALL) for case in cases if case is not None]
     for order in (list(chain(*ALL)), turns):
@@ -81,7 +81,7 @@ def test_a_speed_runs_what_it_says(speed: str, numbers: Sequence[int]) -> None:
         assert kept == set(speeds.chosen(order, speed, SECONDS))  # type: ignore[arg-type]
 
 
-def test_shards_part_the_cases() -> None:
+def test_shards_partition_the_cases() -> None:
     """Each case runs in exactly one part, and no part is empty."""
     cases = list(chain(*ALL))
     parts = [list(speeds.select_shard(cases, (part, 4))) for part in range(1, 5)]  # type: ignore[arg-type]
@@ -99,7 +99,7 @@ def test_shards_part_the_cases() -> None:
         ("fast", "tests/x.py::test_it", 100),
     ],
 )
-def test_a_search_is_as_long_as_its_speed_allows(
+def test_search_is_as_long_as_its_speed_allows(
     monkeypatch: pytest.MonkeyPatch, speed: str, argument: str, length: int
 ) -> None:
     """A test that is named searches as long as in `deep`, so that a planted fault is found by it."""
@@ -112,8 +112,8 @@ def test_a_search_is_as_long_as_its_speed_allows(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what another process has taken")
-def test_processes_that_run_yet_count() -> None:
-    """What Spark's Java takes is a cost of the test that waits for it, though it has not ended."""
+def test_running_processes_count_as_cost() -> None:
+    """The work of Spark's Java counts for the test that waits for it, though it has not ended."""
     works = "import os\nwhile os.times().user < 0.1: pass\nprint(flush=True)\ninput()"
     before = speeds._processor()
     with subprocess.Popen(
@@ -126,12 +126,12 @@ def test_processes_that_run_yet_count() -> None:
     assert while_it_runs >= 0.09
 
 
-def test_each_folder_that_searches_is_there() -> None:
+def test_each_folder_with_searches_exists() -> None:
     """A folder that is renamed would be run whole each time."""
     assert all((TESTS / folder).is_dir() for folder in speeds.LONG)
 
 
-def test_each_room_without_an_engine_is_there() -> None:
+def test_each_room_without_an_engine_exists() -> None:
     """A room that is renamed would not be run, a file that is renamed would open its engine."""
     assert all((TESTS.parent / room).exists() for room in speeds.UNIT)
     assert all((TESTS.parent / file).is_file() for file in speeds.ENGINES)
@@ -157,19 +157,19 @@ def test_each_room_without_an_engine_is_there() -> None:
     ],
 )
 def test_unit_imports_rooms_without_an_engine(path: str, runs: bool) -> None:
-    """A room with all that is above and below it, and nothing beside it."""
+    """A room is imported with the rooms above and below it only."""
     assert speeds.needs_no_engine((TESTS.parent / path).resolve()) is runs
 
 
 def test_unit_starts_no_server() -> None:
-    """Of a test that runs on several stores, the case that needs a server is never drawn."""
+    """The case of a server is never drawn for a test that runs on several stores."""
     stores = [Test(f"tests/ledger/test_x.py::test_it[{store}]") for store in ("file", "postgres")]
     alone = [Test("tests/ledger/test_postgres.py::test_it")]
     assert list(speeds.chosen([*stores, *alone], "unit", {})) == stores[:1]  # type: ignore[arg-type]
 
 
-def test_an_engine_at_unit_fails_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the package catches every `Exception`; afterwards engines open again."""
+def test_engine_at_unit_fails_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails even where the package catches every `Exception`; later engines open again."""
     before = duckdb.connect
     monkeypatch.setattr(duckdb, "connect", before)
     guard = speeds.WithoutEngine()
@@ -182,7 +182,7 @@ def test_an_engine_at_unit_fails_the_test(monkeypatch: pytest.MonkeyPatch) -> No
     assert guard.pytest_ignore_collect(TESTS / "ledger") is None
 
 
-def test_each_test_whose_cost_is_listed_is_there() -> None:
+def test_each_test_with_a_cost_exists() -> None:
     """A test that is renamed would count as cheap."""
     files = {
         str(path.relative_to(TESTS.parent)): path.read_text(encoding="utf-8")

@@ -162,7 +162,7 @@ def reachable() -> set[type]:
     return found - {Mechanism, Function}
 
 
-def test_each_class_has_the_tag_that_it_always_had() -> None:
+def test_class_tags_are_stable() -> None:
     """The tags are those of version 0.3.0, with as many fields; no two classes share one."""
     forms = [FORMS[kind] for kind in reachable() if dataclasses.is_dataclass(kind)]
     found = [(form.tag, len(form.names)) for form in forms if form is not None]
@@ -170,8 +170,8 @@ def test_each_class_has_the_tag_that_it_always_had() -> None:
     assert dict(found) == FIELDS
 
 
-def test_each_member_has_the_tag_that_it_always_had() -> None:
-    """Of each enumeration; no two members share one."""
+def test_member_tags_are_stable() -> None:
+    """No two members of an enumeration share a tag."""
     found = {}
     for kind in reachable():
         if issubclass(kind, Enum):
@@ -182,12 +182,12 @@ def test_each_member_has_the_tag_that_it_always_had() -> None:
     assert sorted(found.values()) == sorted(MEMBERS.values())
 
 
-def test_nothing_else_enters() -> None:
-    """All that is reachable is a dataclass or an enumeration."""
+def test_only_dataclasses_and_enumerations_enter() -> None:
+    """All reachable objects are dataclasses or enumerations."""
     assert all(dataclasses.is_dataclass(kind) or issubclass(kind, TaggedEnum) for kind in reachable())
 
 
-def test_registered_names_stay() -> None:
+def test_registered_names_are_stable() -> None:
     """Functions and aggregates enter by their names in the registries, and those of version 0.3.0 are all there."""
     now = {"functions": FUNCTIONS, "aggregates": AGGREGATES, "within": WITHIN, "over": OVER}
     before = json.loads(gzip.decompress((FOLDER / "names.json.gz").read_bytes()))
@@ -197,8 +197,8 @@ def test_registered_names_stay() -> None:
     assert all(name == entry.name for kind in now.values() for name, entry in kind.items())
 
 
-def test_what_has_no_tag_is_refused() -> None:
-    """A class, one that inherits a tag, an enumeration, and any other object of the package."""
+def test_untagged_object_is_refused() -> None:
+    """A class, one that inherits a tag, an enumeration and any other object of the package are refused."""
 
     @dataclasses.dataclass(frozen=True)
     class Bare:

@@ -24,7 +24,7 @@ def named_tests(path: str) -> frozenset[str]:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`(dpsql[\w.]*)`", PAGE))))
-def test_what_lives_in_the_code_does(name: str) -> None:
+def test_named_code_exists(name: str) -> None:
     """Each dotted name is a module, or an attribute of one."""
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
@@ -38,16 +38,16 @@ def test_what_lives_in_the_code_does(name: str) -> None:
     pytest.fail(f"{name} does not exist")
 
 
-def test_each_row_names_a_test_that_exists() -> None:
-    """Definitions, mechanisms, theorems and errors have a test each, but for what the page says is not there."""
-    held = [
+def test_each_row_names_an_existing_test() -> None:
+    """Definitions, mechanisms, theorems and errors have a test each, except for those listed as absent."""
+    rows = [
         row
         for row in ROWS
         if "examples/" not in row[-1] and row[0] not in ("definition", "mechanism", "theorem", "printed")
     ]
-    held = [row for row in held if row[0] != "example"]
-    assert len(held) > 50
-    for row in held:
+    rows = [row for row in rows if row[0] != "example"]
+    assert len(rows) > 50
+    for row in rows:
         named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", row[-1])
         assert named or row[2] == "not in dpsql yet", row[0]
         for path, function in named:
@@ -55,8 +55,8 @@ def test_each_row_names_a_test_that_exists() -> None:
             assert not function or function in named_tests(path), f"{path}::{function}"
 
 
-def test_every_mechanism_of_the_library_but_the_later_ones_is_there() -> None:
-    """What the texts have, and those that they build on, are on the page; the rest came later."""
+def test_every_earlier_mechanism_of_the_library_is_listed() -> None:
+    """The page has the mechanisms of the texts and their building blocks; the rest came later."""
     from dpsql.privacy.mechanisms import LIBRARY
 
     later = {

@@ -13,7 +13,7 @@ from tests import wheels
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_wheel_is_whole_and_its_command_runs(tmp_path: Path) -> None:
+def test_wheel_is_complete_and_its_command_runs(tmp_path: Path) -> None:
     """Built from the checkout, unpacked elsewhere: every module, the type marker, the demo's data, and `dpsql --version`."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
@@ -48,7 +48,7 @@ def test_the_wheel_is_whole_and_its_command_runs(tmp_path: Path) -> None:
     assert ran.returncode == 0
 
 
-def test_other_pythons_are_found_by_what_they_say(tmp_path: Path) -> None:
+def test_other_pythons_are_found_by_their_version(tmp_path: Path) -> None:
     """The first interpreter of each supported version counts; older ones, and those that cannot make environments, do not."""
     said = {
         "a/python3.11": "echo 3 11",

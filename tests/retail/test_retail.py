@@ -35,10 +35,10 @@ def study(exact: duckdb.DuckDBPyConnection) -> Connection:
 
 
 @pytest.mark.parametrize("statement", [each for each in STATEMENTS if key(each) not in REFUSED], ids=str)
-def test_an_answer_is_that_of_duckdb(
+def test_answer_matches_duckdb(
     study: Connection, exact: duckdb.DuckDBPyConnection, statement: Statement
 ) -> None:
-    """It has its columns, and but for groups of nobody, of few people and where noise decides, its rows and numbers."""
+    """It has DuckDB's columns, rows and numbers, except for empty or small groups and noisy choices."""
     theirs = exact.execute(statement.sql)
     names, rows = [name.lower() for name, *_ in theirs.description or ()], theirs.fetchall()
     before = len(study.engine.ledger.list_entries())
@@ -75,8 +75,8 @@ def _number(value: Any) -> bool:
 
 
 @pytest.mark.parametrize("statement", [each for each in STATEMENTS if key(each) in REFUSED], ids=str)
-def test_a_refusal_says_why(study: Connection, statement: Statement) -> None:
-    """It has its code and a way round it, and is free."""
+def test_refusal_has_a_code_and_a_rewrite(study: Connection, statement: Statement) -> None:
+    """Each refusal has a code and an alternative, and is free."""
     before = len(study.engine.ledger.list_entries())
     with pytest.raises(dpsql.QueryRejected) as caught:
         study.query(statement.sql, delta=DELTA)
@@ -85,13 +85,13 @@ def test_a_refusal_says_why(study: Connection, statement: Statement) -> None:
     assert len(study.engine.ledger.list_entries()) == before
 
 
-def test_most_are_answered(exact: duckdb.DuckDBPyConnection) -> None:
-    """Of at least 150 queries 95% are answered, public, or ask for single customers."""
+def test_most_queries_are_answered(exact: duckdb.DuckDBPyConnection) -> None:
+    """95% of at least 150 queries are answered, public, or about single customers."""
     assert len(STATEMENTS) >= 150
     assert len(OPEN) <= 0.05 * len(STATEMENTS)
     assert len(exact.execute("SHOW TABLES").fetchall()) == TABLES
 
 
-def test_the_page_is_current() -> None:
-    """It is what the verdicts make: `python -m tests.retail.verdicts > docs/measurements/retail.md`."""
+def test_page_is_current() -> None:
+    """The page is printed by `python -m tests.retail.verdicts > docs/measurements/retail.md`."""
     assert PAGE.read_text(encoding="utf-8") == markdown()

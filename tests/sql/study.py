@@ -160,5 +160,5 @@ def study(dialect: str = "duckdb") -> Connection:
 
 def prepare(connection: Connection, query: str, parameters: Sequence[Value] = ()) -> QueryRun:
     """Everything that is decided about a query before it is charged."""
-    asked = Query(query, tuple(parameters), None, default=Fraction(NO_NOISE), time=NOON)
-    return plan_and_match(connection.engine, asked)
+    user_query = Query(query, tuple(parameters), None, default=Fraction(NO_NOISE), time=NOON)
+    return plan_and_match(connection.engine, user_query)

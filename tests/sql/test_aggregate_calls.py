@@ -70,7 +70,7 @@ def test_examples_are_accepted(
 
 @entries
 def test_examples_are_refused(connection: Connection, entry: AggregateCall) -> None:
-    """With the code that the entry says."""
+    """Each refusal has the entry's code."""
     assert entry.refused
     assert {query: verdict(connection, query) for query in entry.refused} == dict(entry.refused)
 
@@ -94,7 +94,7 @@ def test_names_belong_to_one_aggregate(entry: AggregateCall) -> None:
 def test_aggregates_are_accepted_in_their_contexts_only(
     connection: Connection, entry: AggregateCall, place: AggregateContext
 ) -> None:
-    """And in no other."""
+    """Every other context refuses them."""
     found = verdict(connection, place_of(entry, place).format(sample(entry)))
     assert (found is None) == (place in entry.contexts), found
 
@@ -151,7 +151,7 @@ def test_distinct_is_accepted_where_the_entry_says_so(connection: Connection, en
 
 
 def test_every_aggregate_of_duckdb_is_read_as_one() -> None:
-    """So that a new entry needs no change of the parser; what is none of DuckDB's is not added to it."""
+    """A new entry needs no change of the parser; other names are not added to it."""
     with clinic() as plain:
         found = plain.execute("SELECT function_name, function_type FROM duckdb_functions()").fetchall()
     names = {name.upper() for name, kind in found if kind == "aggregate"}

@@ -80,7 +80,7 @@ def test_mixing_rows_of_units_is_refused(rows: str, town: Connection) -> None:
 
 @pytest.mark.parametrize("sum_", ["SUM(free)", "AVG(free)", "SUM(free * cost)"])
 def test_sums_of_doubles_within_a_unit_need_bounds(sum_: str, town: Connection) -> None:
-    """Without bounds there is no lattice, and a sum of floats follows the order of the rows."""
+    """A sum of floats without bounds has no lattice, and depends on the order of rows."""
     query = "SELECT COUNT(*) FROM (SELECT id, {} AS total FROM people GROUP BY id) AS s WHERE total > 1"
     with pytest.raises(dpsql.QueryRejected) as caught:
         prepared(town, query.format(sum_))

@@ -251,7 +251,7 @@ def test_refused_forms_have_an_accepted_rewrite(
 def test_unknown_field_names_the_struct(
     both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], field: str, words: str
 ) -> None:
-    """By as much of the name as is a STRUCT's; whether the database has the field is not said."""
+    """The error names the STRUCT; whether the database has the field is not disclosed."""
     with pytest.raises(dpsql.QueryRejected, match=re.escape(words)) as caught:
         both[1].explain(f"SELECT SUM({field}) FROM t")
     assert caught.value.code == "column"
@@ -270,7 +270,7 @@ def test_struct_as_a_value_is_refused_with_its_fields(
 
 
 @pytest.mark.parametrize("role", ["a column", "the unit"])
-def test_a_name_of_a_column_and_of_a_field_is_refused(role: str) -> None:
+def test_name_of_a_column_and_of_a_field_is_refused(role: str) -> None:
     """At connect: a query would read the column, where DuckDB reads the field."""
     columns = {"addr.zip": {"type": "integer"}} if role == "a column" else {}
     rules = {"unit": "id" if role == "a column" else "addr.zip", "rows_per_unit": 1, "columns": columns}

@@ -42,7 +42,7 @@ QUERIES = [
 
 @pytest.mark.parametrize("unit", ["person", "row"])
 @pytest.mark.parametrize("sql", QUERIES)
-def test_the_engine_returns_the_named_columns(sql: str, unit: str) -> None:
+def test_engine_returns_the_named_columns(sql: str, unit: str) -> None:
     """The engine's own names of a statement's columns are those by which its rows are read."""
     database = duckdb.connect()
     database.execute(
@@ -61,7 +61,7 @@ def test_the_engine_returns_the_named_columns(sql: str, unit: str) -> None:
             assert len(part.statement.windows) == len(part.plan.quantiles)
 
 
-def test_a_statement_is_emitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statement_is_emitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two releases are emitted once for each query; the one that reads an earlier answer once more, though it is looked up, run and stored."""
     database = duckdb.connect()
     database.execute(

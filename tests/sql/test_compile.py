@@ -39,7 +39,7 @@ def test_group_of_too_few_units_does_not_leave_the_engine(unit: str, *, declared
 
 @pytest.mark.parametrize("unit", ["id", "row"])
 def test_excluded_key_appears_in_no_combination(unit: str) -> None:
-    """Where NULL is no possible key, rows without one are dropped, whatever they are grouped by besides."""
+    """Rows without a key that excludes NULL are dropped in every grouping."""
     declared = {"type": "varchar", "values": ["Bonn", "Kiel"], "nullable": False}
     columns = COLUMNS | {"city": ("VARCHAR", declared)}
     rows: list[Row] = [person(who, city=city) for who, city in enumerate(["Bonn", None, "Ulm"])]
@@ -74,7 +74,7 @@ def test_rows_whose_texts_have_several_collations_are_units() -> None:
 
 @pytest.mark.parametrize("unit", ["id", "row"])
 @pytest.mark.parametrize(("engine", "far"), [("HUGEINT", 2**100), ("HUGEINT", -(2**100)), ("UBIGINT", 2**63)])
-def test_a_value_too_large_for_its_type_is_clamped(engine: str, far: int, unit: str) -> None:
+def test_value_too_large_for_its_type_is_clamped(engine: str, far: int, unit: str) -> None:
     """A number beyond 64 bits counts as the nearer bound, as any other beyond the bounds does."""
     columns: Declared = {"id": ("INTEGER", None), "n": (engine, {"type": "integer", "bounds": [2, 5]})}
     connection = world({"id": 1, "n": far}, columns=columns, unit=unit)
@@ -84,7 +84,7 @@ def test_a_value_too_large_for_its_type_is_clamped(engine: str, far: int, unit: 
 
 @pytest.mark.parametrize("unit", ["id", "row"])
 def test_groups_come_in_the_order_of_their_keys(unit: str) -> None:
-    """Secret keys come sorted, NULL last, in whatever order the rows lie: the order tells nothing."""
+    """Secret keys come sorted, NULL last, for any order of rows: the order reveals nothing."""
     words = [f"{number:03}" for number in range(300)] + [None]
     for ordered in (words, words[::-1]):
         connection = world(*(person(who, word=word) for who, word in enumerate(ordered)), unit=unit)
@@ -93,7 +93,7 @@ def test_groups_come_in_the_order_of_their_keys(unit: str) -> None:
 
 
 @pytest.mark.parametrize("many", [3, 200])
-def test_constants_are_the_same_however_many_there_are(many: int) -> None:
+def test_length_of_a_list_does_not_change_constants(many: int) -> None:
     """A long VALUES list is written in another way than a short one, and holds the same rows."""
     odd = ["1e300, 'it''s'", "-1e-1, NULL", "5e-324, 'ä, [b]'"]
     rows = [

@@ -124,7 +124,7 @@ REFUSED = (
 
 @pytest.mark.parametrize("sql", ANSWERED)
 def test_join_on_a_link_gives_the_rows_of_duckdb(connection: Connection, sql: str) -> None:
-    """Where the declaration is true, the equality of units removes nothing."""
+    """A true declaration makes the equality of units remove nothing."""
     (ours,) = connection.query(sql).rows
     with _database() as plain:
         (theirs,) = plain.execute(sql).fetchall()
@@ -140,7 +140,7 @@ def test_joins_without_a_declared_link_are_refused(connection: Connection, sql: 
 
 
 def test_joined_table_may_give_the_unit_without_row_ids() -> None:
-    """Nothing is written of whom a row belongs to, so that engines whose rows have no ids answer, too."""
+    """No row id is emitted, so that engines without row ids answer, too."""
     lines = {
         "link": {"column": "sale", "references": "sales.id"},
         "rows_per_unit": 9,
@@ -156,8 +156,8 @@ def test_joined_table_may_give_the_unit_without_row_ids() -> None:
     database = duckdb.connect()
     database.execute("CREATE TABLE sales (customer BIGINT, id BIGINT); CREATE TABLE lines (sale BIGINT)")
     with dpsql.connect(database, policy=policy, ledger=":memory:") as opened:
-        asked = Query("SELECT COUNT(*) FROM sales JOIN lines ON id = sale", epsilon=Fraction(1))
-        plan = plan_and_match(opened.engine, asked).single_release.plan
+        user_query = Query("SELECT COUNT(*) FROM sales JOIN lines ON id = sale", epsilon=Fraction(1))
+        plan = plan_and_match(opened.engine, user_query).single_release.plan
         emit_release(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, make_spark_dialect())
 
 
@@ -174,8 +174,8 @@ ONE_COLUMN = (
 
 
 @pytest.mark.parametrize("sql", ONE_COLUMN)
-def test_a_link_of_one_column_leads_through_a_join(sql: str) -> None:
-    """Of a derived table of several private tables, a column that is a whole key still is one."""
+def test_link_of_one_column_leads_through_a_join(sql: str) -> None:
+    """A whole key stays one in a derived table of several private tables."""
     policy = _policy()
     policy["tables"]["calls"]["links"] = [{"column": "about", "references": "sales.ticket"}]
     policy["tables"]["sales"]["rows_per_unit"] = 100
@@ -196,8 +196,8 @@ DECLARABLE = (
 
 
 @pytest.mark.parametrize(("sql", "table"), DECLARABLE)
-def test_the_hint_says_which_declaration_would_allow_it(connection: Connection, sql: str, table: str) -> None:
-    """What the hint has between backticks, in the table that it names, is YAML with which the query is answered."""
+def test_hint_states_the_missing_declaration(connection: Connection, sql: str, table: str) -> None:
+    """The hint's YAML, in the table that it names, makes the query answerable."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         connection.explain(sql)
     said = re.search(r"in the table (\w+): `(links: .*)`", str(caught.value.hint))
@@ -272,7 +272,7 @@ WRONG = (
 
 @pytest.mark.parametrize(("link", "code"), WRONG)
 @pytest.mark.parametrize("key", ["link", "links"])
-def test_a_wrong_link_is_refused(link: dict[str, Any], code: str, key: str) -> None:
+def test_wrong_link_is_refused(link: dict[str, Any], code: str, key: str) -> None:
     """A link has as many columns as it refers to, of one table that has a unit by its id."""
     policy = _policy()
     del policy["tables"]["returns"]["link"]
@@ -292,7 +292,7 @@ def test_columns_of_a_link_are_of_one_type() -> None:
     assert caught.value.code in ("link_type", "unit_type")
 
 
-def test_a_key_bounds_the_rows_of_a_join(connection: Connection) -> None:
+def test_key_bounds_the_rows_of_a_join(connection: Connection) -> None:
     """A sale has one key: a unit has at most as many joined rows as returns; without the link it has the product."""
     bound = "contribution: at most {} rows per unit"
     text = str(connection.explain(f"SELECT COUNT(*) FROM sales s JOIN returns r ON {BOTH}"))

@@ -144,8 +144,8 @@ def test_one_level_more_is_refused(con: dpsql.Connection, name: str) -> None:
     assert found.startswith("too_deep: ")
 
 
-def test_a_deep_caller_is_refused_before_the_charge(con: dpsql.Connection) -> None:
-    """What leaves less than `ROOM` frames is refused by a constant text, and nothing is charged."""
+def test_deep_caller_is_refused_before_the_charge(con: dpsql.Connection) -> None:
+    """Fewer than `ROOM` remaining frames are refused by a constant text without a charge."""
     before = con.budget()["visits"].spent
     found = at_depth(
         sys.getrecursionlimit() - ROOM, lambda: outcome(con, "SELECT COUNT(*) FROM visits", "duckdb")

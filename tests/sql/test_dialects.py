@@ -21,8 +21,8 @@ from tests.sql.study import NO_NOISE, NOON, prepare, study
 def prepared(connection: Connection, fixture: Fixture) -> QueryRun:
     """Everything that is decided about a query in the dialect of its file."""
     loss = Fraction(NO_NOISE)
-    asked = Query(fixture.query, fixture.parameters, None, default=loss, dialect=fixture.file, time=NOON)
-    return plan_and_match(connection.engine, asked)
+    user_query = Query(fixture.query, fixture.parameters, None, default=loss, dialect=fixture.file, time=NOON)
+    return plan_and_match(connection.engine, user_query)
 
 
 def those(field: str) -> list[Fixture]:
@@ -48,8 +48,8 @@ def test_results_are_those_of_the_manual(connection: Connection, fixture: Fixtur
 
 
 @pytest.mark.parametrize("fixture", those("code"), ids=str)
-def test_refusal(connection: Connection, fixture: Fixture) -> None:
-    """What may mean something else is refused, at its place in the user's text or in the translated one."""
+def test_refused_query_names_its_position(connection: Connection, fixture: Fixture) -> None:
+    """An ambiguous query is refused at its position in the user's or the translated text."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         prepared(connection, fixture)
     assert caught.value.code == fixture.field("code")
@@ -63,7 +63,7 @@ def test_each_dialect_has_a_file() -> None:
         assert {fixture.file for fixture in those(field)} == set(TITLES)
 
 
-def test_an_error_behind_the_translation_shows_the_translated_text(connection: Connection) -> None:
+def test_error_after_translation_shows_the_translated_text(connection: Connection) -> None:
     """A place in the text that the user did not write is said to be one."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         connection.query("SELECT AVG(csot::float8) AS c FROM visits", dialect="postgres")
@@ -76,7 +76,7 @@ def test_an_error_behind_the_translation_shows_the_translated_text(connection: C
 
 
 @pytest.mark.parametrize("name", ["mysql", "", "DuckDB ", "postgres; DROP TABLE visits"])
-def test_an_unknown_dialect_is_refused(connection: Connection, name: str) -> None:
+def test_unknown_dialect_is_refused(connection: Connection, name: str) -> None:
     """The error lists those that are known, wherever a dialect is named."""
     asks = (
         lambda: (
@@ -91,7 +91,7 @@ def test_an_unknown_dialect_is_refused(connection: Connection, name: str) -> Non
         assert caught.value.hint == "there are: duckdb, postgres, spark, snowflake, bigquery, tsql"
 
 
-def test_the_connection_s_dialect_is_a_default() -> None:
+def test_connection_dialect_is_a_default() -> None:
     """`connect` says it for queries that name none."""
     with study(dialect="tsql") as opened:
         assert opened.query("SELECT TOP 1 [plan] FROM plans").rows == (("A",),)
@@ -158,7 +158,7 @@ def test_texts_beyond_the_limits_are_refused(connection: Connection, dialect: st
     [("tsql", "@age"), ("bigquery", "@age"), ("postgres", ":age"), ("snowflake", ":age")],
 )
 def test_parameters_are_given_by_name(connection: Connection, dialect: str, written: str) -> None:
-    """As each dialect writes them, also twice; the same query with ? is answered from what was released."""
+    """Each dialect's spelling works, also twice; the same query with ? is replayed."""
     named = f"SELECT COUNT(*) AS n FROM visits WHERE age > {written} OR region > {written}"
     result = connection.query(named, {"age": 30}, dialect=dialect)
     assert (

@@ -83,7 +83,7 @@ def test_several_columns_count_rows_without_null(connection: Connection) -> None
     assert without < all_rows
 
 
-def test_rows_differ_where_a_value_does() -> None:
+def test_rows_differ_where_a_value_differs() -> None:
     """Texts that meet at other places, NULL, empty texts, and zeros of both signs."""
     texts = ("a", "ab", "abc", "", "1:a", "-", "1:", "e\u0301", "e", None)
     rows = [(place, s, t, x) for place, s in enumerate(texts) for t in texts for x in (0.0, -0.0, 1.5, None)]

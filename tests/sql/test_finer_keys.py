@@ -129,7 +129,7 @@ def test_grouping_sets_within_units_are_those_of_duckdb(sql: str) -> None:
 
 
 def test_rows_without_a_partner_are_one_group() -> None:
-    """Of a LEFT JOIN they have NULL for a declared key, which is a group across units; a condition on the key leaves them out."""
+    """Their declared key is NULL, a group across units; a condition on the key leaves them out."""
     connection, database = _opened(_UNIQUE)
     joined = "people p LEFT JOIN lines l ON p.pid = l.pid"
     with pytest.raises(dpsql.QueryRejected) as refused:
@@ -153,14 +153,14 @@ def test_part_of_a_compound_key_identifies_no_unit(key: str) -> None:
     "sets", ["ROLLUP (oid, sku)", "CUBE (oid, sku)", "GROUPING SETS ((oid), (sku))", "sku, ROLLUP (oid)"]
 )
 def test_sets_of_hidden_groups_are_refused(sets: str, declared: dict[str, Any]) -> None:
-    """Where some set has groups across units that may be hidden, what is computed of all groups would be of a few."""
+    """Values computed of all groups would miss those that are hidden in some set."""
     connection, _ = _opened(declared)
     with pytest.raises(dpsql.QueryRejected) as refused:
         connection.explain(f"SELECT AVG(n) FROM (SELECT oid, sku, COUNT(*) AS n FROM lines GROUP BY {sets})")
     assert refused.value.code == "hidden_groups"
 
 
-def test_a_window_over_sets_within_units_is_refused() -> None:
+def test_window_over_sets_within_units_is_refused() -> None:
     """It would be laid on the groups of all sets together."""
     connection, _ = _opened(_UNIQUE)
     with pytest.raises(dpsql.QueryRejected) as refused:
@@ -172,14 +172,14 @@ def test_a_window_over_sets_within_units_is_refused() -> None:
 
 
 @pytest.mark.parametrize("declared", [_TO_ITSELF, _UNIQUE], ids=["link", "unique"])
-def test_a_lone_table_declares_a_key(declared: dict[str, Any]) -> None:
-    """Of a table that is alone, `unique` says that a key is one person's, as a link to itself does."""
+def test_lone_table_declares_a_key(declared: dict[str, Any]) -> None:
+    """`unique` makes a lone table's key one person's, as a link to itself does."""
     connection, database = _opened(declared)
     sql = ANSWERED[0]
     assert _same(connection.query(sql).rows, database.execute(sql).fetchall())
 
 
-def test_a_unique_key_of_several_columns_is_declared_as_a_whole() -> None:
+def test_unique_key_of_several_columns_is_declared_as_a_whole() -> None:
     """One column of a key of several says nothing; all of them do."""
     connection, database = _opened({"unique": [["oid", "sku"]]})
     whole = "SELECT AVG(n) FROM (SELECT oid, sku, COUNT(*) AS n FROM lines GROUP BY oid, sku)"
@@ -208,7 +208,7 @@ def test_shared_value_gives_a_group_for_each_unit(declared: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("declared", [_TO_ORDERS, _UNIQUE], ids=["link", "unique"])
 def test_one_unit_changes_only_its_own_groups(declared: dict[str, Any]) -> None:
-    """Where a declaration is false, the rows of a unit are in no other unit's groups: exact values change by its own."""
+    """A false declaration keeps a unit's rows out of other units' groups."""
     sql = "SELECT n, COUNT(*) FROM (SELECT oid, COUNT(*) AS n FROM lines GROUP BY oid) GROUP BY n"
     crowd = [f"INSERT INTO lines VALUES (3, {who}, 's', 1)" for who in range(10, 20)]
     many = dict(_opened(declared, *crowd)[0].query(sql).rows)
@@ -231,7 +231,7 @@ def test_one_unit_changes_only_its_own_groups(declared: dict[str, Any]) -> None:
     ],
 )
 def test_computing_over_hidden_groups_is_refused(sql: str) -> None:
-    """Of a key of which nothing is declared, small groups are hidden: what is computed of all groups would be of a few."""
+    """Undeclared keys hide small groups, so values of all groups would be of a few."""
     connection, _ = _opened({})
     with pytest.raises(dpsql.QueryRejected) as refused:
         connection.explain(sql)
@@ -247,7 +247,7 @@ def test_computing_over_hidden_groups_is_refused(sql: str) -> None:
     ],
 )
 def test_groups_of_a_public_table_s_column_are_known(sql: str) -> None:
-    """As the refusal says: grouped by the public column that a key is joined to, no group is hidden."""
+    """Groups by the joined public column are not hidden, as the refusal says."""
     connection, database = _opened({}, "CREATE TABLE skus AS SELECT 's' || i AS sku FROM range(7) AS t(i)")
     assert _same(connection.query(sql).rows, database.execute(sql).fetchall())
 

@@ -28,14 +28,14 @@ from tests.sql.summary import summary
 
 @pytest.mark.whole
 @pytest.mark.parametrize("fixture", accepted(), ids=str)
-def test_meaning(connection: Connection, fixture: Fixture) -> None:
+def test_accepted_query_has_its_meaning(connection: Connection, fixture: Fixture) -> None:
     """An accepted query means what the fixture says."""
     assert summary(prepare(connection, fixture.query, fixture.parameters)) == fixture.field("plan")
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("fixture", refused(), ids=str)
-def test_refusal(connection: Connection, fixture: Fixture) -> None:
+def test_refused_query_has_its_code_and_position(connection: Connection, fixture: Fixture) -> None:
     """A refused query gets the code and the place that the fixture says."""
     with pytest.raises(dpsql.Error) as caught:
         prepare(connection, fixture.query, fixture.parameters)
@@ -46,10 +46,10 @@ def test_refusal(connection: Connection, fixture: Fixture) -> None:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("fixture", [item for item in accepted() if "EXPLAIN" not in item.query], ids=str)
-def test_answers_as_duckdb_does(
+def test_answers_match_duckdb(
     connection: Connection, plain: duckdb.DuckDBPyConnection, fixture: Fixture
 ) -> None:
-    """Without noise the answer is DuckDB's, but where a fixture says why it is not."""
+    """Without noise the answer is DuckDB's, except where a fixture gives the reason for a difference."""
     try:
         theirs = plain.execute(fixture.query, list(fixture.parameters)).fetchall()
     except duckdb.Error:

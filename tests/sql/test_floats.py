@@ -196,7 +196,7 @@ def test_conditions_hold_for_the_rows_of_duckdb(
 
 
 def test_interval_holds_the_rounded_value() -> None:
-    """Ends that are FLOATs stay as they are, so that noise does; others move outward."""
+    """Ends that are FLOATs stay unchanged, as noise does; others move outward."""
     chance = random.Random(1)
     ends = [chance.uniform(-10, 10) * 10.0 ** chance.randrange(-40, 30) for _ in range(500)]
     for low, high in itertools.pairwise(sorted([*ends, 0.0, 0.1, 0.5, 16777216.0, 16777217.0, 3e38])):

@@ -52,8 +52,8 @@ def window(of: Expr) -> WindowCall:
 
 
 @pytest.mark.parametrize("place", range(0, len(TRIED), 12))
-def test_a_function_of_a_window_is_that_of_its_value(place: int) -> None:
-    """Of each function that is tried, on ordinary and extreme values, and on NULL."""
+def test_function_of_a_window_matches_its_value(place: int) -> None:
+    """Each function is tried on ordinary and extreme values, and on NULL."""
     engine = duckdb.connect()
     for name, function, types in TRIED[place : place + 12]:
         plain: tuple[Expr, ...] = tuple(ReleasedColumn(f"c{at}", kind) for at, kind in enumerate(types))
@@ -85,8 +85,8 @@ def test_a_function_of_a_window_is_that_of_its_value(place: int) -> None:
         "CASE WHEN SQRT(SUM(n) OVER ()) > 2 THEN LOG10(MAX(n) OVER ()) END",
     ],
 )
-def test_released_values_are_shown_as_duckdb_has_them(asked: str) -> None:
-    """In SELECT, ORDER BY and QUALIFY, with infinities and values that are no number as DuckDB has them."""
+def test_released_values_match_duckdb(asked: str) -> None:
+    """SELECT, ORDER BY and QUALIFY treat infinities and NaN as DuckDB does."""
     con = study()
     groups = con.query("SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan").rows
     rows = ", ".join(f"({emit_constant(plan)}, {emit_constant(n)})" for plan, n in groups)

@@ -63,14 +63,14 @@ class Asker:
         try:
             str(self.connection.explain(text, parameters))
         except dpsql.Error as error:
-            yield told(error)
+            yield describe_error(error)
 
     def answered(self, text: str, parameters: Any) -> Iterator[str]:
         """The code of a refusal to answer it."""
         try:
             self.charged += len(self.connection.query(text, parameters).receipt.entries)
         except dpsql.Error as error:
-            yield told(error)
+            yield describe_error(error)
 
 
 def parameters_of(text: str) -> list[int]:
@@ -78,7 +78,7 @@ def parameters_of(text: str) -> list[int]:
     return [5] * min(text.count("?"), 10_000)
 
 
-def told(error: dpsql.Error) -> str:
+def describe_error(error: dpsql.Error) -> str:
     """The code of an error that an analyst may cause and can read."""
     if isinstance(error, (InternalError, BackendError)):
         raise error
@@ -90,14 +90,14 @@ def told(error: dpsql.Error) -> str:
 def asker() -> Iterator[Asker]:
     """What is asked of the clinic; in the end its ledger holds what the answers told, and nothing for refusals."""
     with study() as connection:
-        asked = Asker(connection)
-        yield asked
-        assert len(connection.engine.ledger.list_entries()) == asked.charged
+        runner = Asker(connection)
+        yield runner
+        assert len(connection.engine.ledger.list_entries()) == runner.charged
 
 
 @settings(FAST, max_examples=examples(150))
 @given(st.text() | st.binary().map(lambda octets: octets.decode("utf-8", "surrogateescape")))
-def test_any_text(asker: Asker, text: str) -> None:
+def test_any_text_is_answered_or_refused(asker: Asker, text: str) -> None:
     """No text at all breaks the reading of queries, alone or within one."""
     asker.outcome(text)
     asker.outcome(f"SELECT COUNT(*) FROM visits WHERE {text}")
@@ -107,14 +107,14 @@ def test_any_text(asker: Asker, text: str) -> None:
 
 @settings(FAST, max_examples=examples(1000))
 @given(damaged())
-def test_any_damage(asker: Asker, text: str) -> None:
+def test_any_damaged_fixture_is_answered_or_refused(asker: Asker, text: str) -> None:
     """A fixture with bits flipped, words put in, left out, swapped or repeated, or its end cut off."""
     asker.outcome(text)
 
 
 @settings(FAST, max_examples=examples(150))
 @given(sentences() | st.integers(0, 2**64).map(mutant))
-def test_any_sentence(asker: Asker, text: str) -> None:
+def test_any_sentence_is_answered_or_refused(asker: Asker, text: str) -> None:
     """Sentences of the grammar, and fixtures with a few words changed: answered too, not only read."""
     asker.outcome(text)
 
@@ -122,12 +122,12 @@ def test_any_sentence(asker: Asker, text: str) -> None:
 @pytest.mark.deep
 @settings(max_examples=50_000, database=None)
 @given(damaged() | sentences() | st.integers(0, 2**64).map(mutant))
-def test_any_text_in_depth(asker: Asker, text: str) -> None:
+def test_any_text_in_a_long_search_is_answered_or_refused(asker: Asker, text: str) -> None:
     """The same, for long, with examples that differ in each run."""
     asker.outcome(text)
 
 
-def test_the_damage_is_of_many_kinds(asker: Asker) -> None:
+def test_damage_is_of_many_kinds(asker: Asker) -> None:
     """The damaged texts are worth their name: some are still answered, and they fail in many ways."""
     texts = {damage(seed) for seed in range(600)}
     codes = [asker.outcome(text) for text in texts]
@@ -147,7 +147,7 @@ VALUES = (
 
 @settings(FAST, max_examples=examples(150))
 @given(VALUES, st.sampled_from(["age", "cost", "note", "day", "seen", "urgent", "plan"]))
-def test_any_parameter(asker: Asker, value: Any, column: str) -> None:
+def test_any_parameter_is_answered_or_refused(asker: Asker, value: Any, column: str) -> None:
     """A value of any type, in the place of a constant: it is one, or it is refused."""
     asker.outcome(f"SELECT COUNT(*) FROM visits WHERE {column} = ?", [value])
     asker.outcome("SELECT COUNT(*) AS n FROM visits LIMIT ?", [value])
@@ -177,7 +177,7 @@ def calls(connection: Connection, text: str) -> int:
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_work_follows_the_text(asker: Asker, shape: str) -> None:
+def test_work_is_linear_in_the_text(asker: Asker, shape: str) -> None:
     """A text twice as large takes at most about twice the work, up to the limits and beyond them."""
     small, large = (SHAPES[shape](size) for size in (150, 300))
     calls(asker.connection, small)
@@ -202,7 +202,7 @@ SEARCHED = {"a name before brackets": 20_000, "spaces in brackets": 300, "a patt
 
 @pytest.mark.whole
 @pytest.mark.parametrize("shape", SEARCHED)
-def test_a_hint_costs_no_more_than_reading_the_text(asker: Asker, shape: str) -> None:
+def test_hint_costs_no_more_than_reading_the_text(asker: Asker, shape: str) -> None:
     """Finding what to write instead takes no power of the length of a text."""
     text = SHAPES[shape](SEARCHED[shape])
     plain = f"SELECT COUNT({'a' * len(text)}) FROM visits"
@@ -237,7 +237,7 @@ with study() as connection:
 @pytest.mark.slow
 @pytest.mark.sampled(SHARES)
 @pytest.mark.parametrize("share", range(SHARES))
-def test_the_largest_texts_are_bounded(share: int) -> None:
+def test_largest_texts_are_bounded(share: int) -> None:
     """Texts of a megabyte, lists of 10,000, 100,000 levels: answered or refused, by a process with limits."""
 
     def limited() -> None:

@@ -15,7 +15,7 @@ _ARGUMENTS = ("age", "GREATEST(cost, 1)", "LEAST(GREATEST(weight, 0.5), 60)", "c
 @pytest.mark.parametrize("argument", _ARGUMENTS)
 @pytest.mark.parametrize("end", ["", " GROUP BY plan", " WHERE age BETWEEN 30 AND 40"])
 def test_geomean_is_the_release_of_its_rewrite(argument: str, end: str) -> None:
-    """What is released, and by which measurements, is what EXP(AVG(LN(x))) releases."""
+    """It is released by the measurements of EXP(AVG(LN(x)))."""
     with study() as connection:
         ours, theirs = (
             prepare(connection, f"SELECT {call.format(argument)} FROM visits{end}").releases
@@ -37,13 +37,13 @@ def test_geomean_stays_within_the_interval_of_its_argument() -> None:
 
 
 def test_geomean_of_no_rows_is_null() -> None:
-    """As a mean is: the least value of its interval would say that there are rows."""
+    """It is NULL as a mean is: the least value of its interval would imply rows."""
     with study() as connection:
         assert connection.query("SELECT GEOMEAN(age) FROM visits WHERE FALSE").rows == ((None,),)
 
 
 def test_refusal_of_geomean_says_what_to_write() -> None:
-    """Of what may be zero there is none."""
+    """GEOMEAN of values that may be zero is refused."""
     with study() as connection, pytest.raises(dpsql.QueryRejected) as caught:
         prepare(connection, "SELECT GEOMEAN(cost) FROM visits")
     assert "GREATEST(x, 1)" in (caught.value.hint or "")

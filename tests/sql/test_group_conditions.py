@@ -46,10 +46,10 @@ WHOLE = (
 
 
 @pytest.mark.parametrize("condition", HAVING)
-def test_having_is_as_in_duckdb(
+def test_having_matches_duckdb(
     connection: Connection, plain: duckdb.DuckDBPyConnection, condition: str
 ) -> None:
-    """Of groups by two keys, of which NULL is one: those that are kept, and their values."""
+    """The kept groups by two keys, with NULL among them, and their values are DuckDB's."""
     sql = f"SELECT plan, region, COUNT(*) AS n, MAX(cost) AS cost {GROUPED} HAVING {condition}"
     ours = connection.query(sql, replay=False)
     assert ours.columns == ("plan", "region", "n", "cost")
@@ -57,7 +57,7 @@ def test_having_is_as_in_duckdb(
 
 
 @pytest.mark.parametrize("sql", WHOLE)
-def test_windows_and_items_are_as_in_duckdb(
+def test_windows_and_items_match_duckdb(
     connection: Connection, plain: duckdb.DuckDBPyConnection, sql: str
 ) -> None:
     """Windows are over what HAVING keeps, and QUALIFY chooses among them."""

@@ -51,7 +51,7 @@ def test_groups_are_those_of_the_values(engine: str, unit: str) -> None:
         assert counted == dict(truth)
 
 
-def test_a_missing_partner_is_a_null_key() -> None:
+def test_missing_partner_is_a_null_key() -> None:
     """A row without a partner in a LEFT JOIN and a partner outside the domain are both in the group NULL."""
     rows: list[Row] = [{"id": who, "k": key} for who, key in enumerate("abc")]
     columns: Declared = {"id": ("INTEGER", None), "k": ("VARCHAR", {"type": "varchar"})}
@@ -70,7 +70,7 @@ def test_a_missing_partner_is_a_null_key() -> None:
     assert {key: blocks[0][0] for (key,), blocks in found.items()} == {"S": 1, None: 2}
 
 
-def test_ranks_favour_no_key() -> None:
+def test_ranks_prefer_no_key() -> None:
     """Which of a unit's groups count is spread evenly over the keys: χ² of 2,000 units over four."""
     keys, units = ["a", "b", "c", "d"], 2_000
     columns: Declared = {"id": ("INTEGER", None), "k": ("VARCHAR", {"type": "varchar", "values": keys})}

@@ -50,7 +50,7 @@ def test_grouping_sets_are_the_union_of_their_queries(connection: Connection, qu
 
 
 def test_repeated_set_is_released_once(connection: Connection) -> None:
-    """What is asked twice in a statement is answered and charged once."""
+    """A repeated grouping set is answered and charged once."""
     twice = "SELECT plan, COUNT(*) FROM visits GROUP BY GROUPING SETS ((plan), (plan))"
     assert len(prepare(connection, twice).releases) == 1
     rows = connection.query(twice).rows

@@ -68,7 +68,7 @@ def texts(statement: ReleaseStatement) -> list[str]:
 
 @pytest.mark.parametrize("query", CLAMPED)
 def test_no_contributions_are_computed_again(connection: Connection, query: str) -> None:
-    """Neither in the one statement, by which refinements are measured, nor in stages."""
+    """Contributions are computed once in the one statement that measures refinements, and in stages."""
     for statement in statements(connection, query):
         for text in texts(statement):
             assert not read_again(text), text
@@ -76,7 +76,7 @@ def test_no_contributions_are_computed_again(connection: Connection, query: str)
 
 @pytest.mark.parametrize("fixture", accepted(), ids=str)
 def test_no_fixture_computes_contributions_again(connection: Connection, fixture: Fixture) -> None:
-    """The same of all that is accepted, and that Spark is asked for."""
+    """No accepted query computes contributions twice on Spark."""
     if fixture.parameters:
         return
     try:
@@ -88,8 +88,8 @@ def test_no_fixture_computes_contributions_again(connection: Connection, fixture
             assert not read_again(text), text
 
 
-def test_the_law_sees_what_is_read_again() -> None:
-    """A query of a table that two parts of a statement read, through another or not."""
+def test_repeated_reads_are_found() -> None:
+    """A query of a table that two parts of a statement read, directly or through another, is found."""
     once = f'WITH "#a" AS (\n  SELECT u FROM {_TABLE}"t"\n), "#b" AS (\n  SELECT u FROM "#a"\n) SELECT * FROM "#b"'
     assert read_again(once) == set()
     assert read_again(f'{once} JOIN "#b" USING (u)') == {'"#b"'}

@@ -215,8 +215,8 @@ SQL_WORDS = frozenset({"percentile_cont", "percentile_disc"})
 def test_no_refusal_has_a_word_of_the_parser(connection: Connection) -> None:
     """The parser's names for nodes and arguments are no words of SQL: a message shows the user's own SQL."""
     words, found = _list_parser_words(), dict[str, set[str]]()
-    asked = [(each.query, each.parameters, "duckdb") for each in refused()]
-    asked += [(text, (), "duckdb") for text in WORDS]
+    statements = [(each.query, each.parameters, "duckdb") for each in refused()]
+    statements += [(text, (), "duckdb") for text in WORDS]
     calls = (
         "md5(note)",
         "bit_xor(age)",
@@ -226,13 +226,13 @@ def test_no_refusal_has_a_word_of_the_parser(connection: Connection) -> None:
         "-note",
         "strftime(age)",
     )
-    asked += [
+    statements += [
         (f"SELECT plan, {call} OVER (ORDER BY plan) FROM visits GROUP BY plan", (), "duckdb")
         for call in calls[:5]
     ]
-    asked += [(f"SELECT COUNT(*) FROM visits WHERE {call} = 1", (), "duckdb") for call in calls]
-    asked += [(each.query, each.parameters, each.file) for each in dialects() if each.field("code")]
-    for text, parameters, dialect in asked:
+    statements += [(f"SELECT COUNT(*) FROM visits WHERE {call} = 1", (), "duckdb") for call in calls]
+    statements += [(each.query, each.parameters, each.file) for each in dialects() if each.field("code")]
+    for text, parameters, dialect in statements:
         with pytest.raises(dpsql.Error) as caught:
             _prepared(connection, text, parameters, dialect)
         said = f"{caught.value.message} {caught.value.hint}"
@@ -245,8 +245,8 @@ def test_no_refusal_has_a_word_of_the_parser(connection: Connection) -> None:
     assert found == {}
 
 
-def test_a_type_that_cannot_be_read_can_be_cast_in_a_view() -> None:
-    """A policy cannot declare what the database has there, so the hint does not ask for that."""
+def test_unreadable_type_can_be_cast_in_a_view() -> None:
+    """No policy can declare the database's type, so the hint proposes a view."""
     database = duckdb.connect()
     database.execute("CREATE TABLE t (id BIGINT, seen TIMETZ)")
     table = {"unit": "id", "rows_per_unit": 1, "columns": {"seen": {"type": "time"}}}
@@ -266,27 +266,27 @@ def test_a_type_that_cannot_be_read_can_be_cast_in_a_view() -> None:
 
 @pytest.mark.whole
 @pytest.mark.parametrize("rewrite", REWRITES, ids=str)
-def test_a_statement_that_is_refused_can_be_written_otherwise(
-    connection: Connection, rewrite: Rewrite
-) -> None:
+def test_refused_statement_can_be_rewritten(connection: Connection, rewrite: Rewrite) -> None:
     """The refusal has a hint, and what follows it is answered."""
     assert _hint(connection, rewrite.refused, rewrite.parameters, rewrite.dialect)
     assert _prepared(connection, rewrite.instead, rewrite.parameters, rewrite.dialect)
 
 
 def test_every_hint_that_quotes_sql_has_a_rewrite(connection: Connection) -> None:
-    """Those of the whole source, so that none can be added without a statement that shows that it is true."""
+    """Each such hint in the source has a statement that shows that it works."""
     said = {_hint(connection, each.refused, each.parameters, each.dialect) for each in REWRITES}
     untried = {str(hint) for hint in hints() if hint.quotes and not any(map(hint.says, said))}
     assert untried == UNREACHED | CALLS
 
 
-def test_a_refusal_names_no_table_of_the_plan(connection: Connection) -> None:
+def test_refusal_names_no_table_of_the_plan(connection: Connection) -> None:
     """Subqueries without a name have one that begins with #, which no user knows."""
-    asked = [(each.query, each.parameters) for each in refused() if each.field("code") != "reserved_name"]
-    asked += [(each.refused, each.parameters) for each in REWRITES if each.dialect == "duckdb"]
+    statements = [
+        (each.query, each.parameters) for each in refused() if each.field("code") != "reserved_name"
+    ]
+    statements += [(each.refused, each.parameters) for each in REWRITES if each.dialect == "duckdb"]
     said = []
-    for text, parameters in asked:
+    for text, parameters in statements:
         with pytest.raises(dpsql.Error) as caught:
             prepare(connection, text, parameters)
         said.append(f"{caught.value.message} {caught.value.hint}")
@@ -294,10 +294,10 @@ def test_a_refusal_names_no_table_of_the_plan(connection: Connection) -> None:
 
 
 @pytest.mark.deep
-def test_the_source_has_every_hint_of_a_refusal(connection: Connection) -> None:
-    """What refused statements say, so that none escapes the search for hints."""
-    asked = [(each.query, each.parameters) for each in refused()] + [(text, ()) for text in WORDS]
-    found = {_hint(connection, text, parameters) for text, parameters in asked} - {""}
+def test_source_has_every_hint_of_a_refusal(connection: Connection) -> None:
+    """The search for hints in the source finds those of all refused statements."""
+    statements = [(each.query, each.parameters) for each in refused()] + [(text, ()) for text in WORDS]
+    found = {_hint(connection, text, parameters) for text, parameters in statements} - {""}
     assert [text for text in found if not any(hint.says(text) for hint in hints())] == []
 
 
@@ -335,8 +335,8 @@ def _hint(
         "bit_xor",
     ],
 )
-def test_a_refusal_names_what_was_written(connection: Connection, name: str) -> None:
-    """Whatever the parser calls it."""
+def test_refusal_names_the_user_s_words(connection: Connection, name: str) -> None:
+    """The refusal uses them instead of the parser's names."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         prepare(connection, f"SELECT {name}(cost) FROM visits")
     assert caught.value.message.lower().startswith(f"{name} ")

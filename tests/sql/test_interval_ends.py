@@ -38,7 +38,7 @@ def _worlds_end() -> Iterator[None]:
 @pytest.mark.parametrize("accountant", BUDGETS)
 @pytest.mark.parametrize("aggregate", AGGREGATES.values(), ids=AGGREGATES)
 @pytest.mark.parametrize("keys", ["", "city, ", "word, "])
-def test_the_ends_are_those_of_the_result(keys: str, aggregate: str, accountant: str) -> None:
+def test_interval_ends_match_the_result(keys: str, aggregate: str, accountant: str) -> None:
     """For each aggregate, key and accountant they are what `Result.intervals` says of the same cell."""
     if accountant == "pure" and keys == "word, ":
         keys = "member, "
@@ -155,7 +155,7 @@ def test_interval_ends_are_free_and_draw_nothing() -> None:
 
 
 def test_ends_are_the_same_above_a_subquery() -> None:
-    """What is asked for above a derived table, or twice, is what is asked for within it: one release."""
+    """Ends above a derived table, or twice, are those within it: one release."""
     connection = world(*PEOPLE)
     result = connection.query(
         "WITH t AS (SELECT city, AVG(cost) AS c, DP_INTERVAL_LOW(c) AS low FROM people GROUP BY city) "
@@ -179,15 +179,15 @@ def test_ends_may_filter_and_order_released_rows() -> None:
 
 @pytest.mark.parametrize("accountant", BUDGETS)
 def test_without_noise_both_ends_are_the_mean(accountant: str) -> None:
-    """Where a loss is so large that no noise is left, there is nothing between the ends."""
+    """Nothing lies between the ends at a loss that leaves no noise."""
     budget = BUDGETS[accountant] | {"epsilon": 10**30}
     result = world(*PEOPLE, budget=budget).query("SELECT AVG(cost) AS c FROM people", epsilon=10**15)
     (((value,),), ((ends,),)) = result.rows, result.intervals()
     assert ends == pytest.approx((value, value))
 
 
-def test_a_row_that_a_join_does_not_find_has_no_interval() -> None:
-    """Beside a public row that no released row goes with, the ends are NULL."""
+def test_row_without_a_join_partner_has_no_interval() -> None:
+    """The ends are NULL for a public row without a released row."""
     result = world(*PEOPLE).query(
         "SELECT r.city, DP_INTERVAL_LOW(n), DP_INTERVAL_HIGH(n) "
         "FROM (VALUES ('Bonn'), ('Rome')) AS r(city) "
@@ -200,7 +200,7 @@ def test_a_row_that_a_join_does_not_find_has_no_interval() -> None:
 
 
 def test_star_shows_no_hidden_columns() -> None:
-    """`*` means the columns that the subquery names, though ends are kept beside them."""
+    """`*` means the columns that the subquery names, without their stored ends."""
     result = world(*PEOPLE).query(
         "SELECT *, DP_INTERVAL_LOW(n) AS low FROM (SELECT city, COUNT(*) AS n FROM people GROUP BY city) AS t"
     )
@@ -225,7 +225,7 @@ def test_ends_of_quantiles_are_selected_with_them(accountant: str) -> None:
     result = connection.query(f"{asked} FROM people GROUP BY city")
     alone = connection.query("SELECT city, MEDIAN(cost) AS m FROM people GROUP BY city")
     assert spent(connection) == 2
-    assert [told["statistic"] for told in result.receipt.mechanisms] == [
+    assert [mechanism["statistic"] for mechanism in result.receipt.mechanisms] == [
         "x0 at rank 0.5",
         "x0 at rank 0.5, the lower end of its interval",
         "x0 at rank 0.5, the upper end of its interval",
@@ -246,11 +246,13 @@ def test_ends_of_quantiles_follow_linear_functions() -> None:
     )
     (_, low, same), *_ = result.rows
     assert low == same == 10 - 2 * 110
-    assert [told["noise"] for told in result.receipt.mechanisms][1:] == ["the bound itself, which is public"]
+    assert [mechanism["noise"] for mechanism in result.receipt.mechanisms][1:] == [
+        "the bound itself, which is public"
+    ]
     alone = connection.query(
         "SELECT DP_INTERVAL_HIGH(MEDIAN(age)), 2 * DP_INTERVAL_HIGH(MEDIAN(age)) FROM people"
     )
-    assert [told["statistic"] for told in alone.receipt.mechanisms] == [
+    assert [mechanism["statistic"] for mechanism in alone.receipt.mechanisms] == [
         "x0 at rank 0.5, the upper end of its interval"
     ]
     assert alone.rows[0][1] == 2 * alone.rows[0][0]
@@ -260,7 +262,7 @@ def test_ends_of_quantiles_follow_linear_functions() -> None:
 
 @pytest.mark.parametrize("bounds", [[0, 1], [0.7, 1], [-3, 0.7]])
 def test_interval_of_a_quantile_covers_values_between_lattice_points(bounds: list[float]) -> None:
-    """Where there is no noise to speak of, the truth is within the ends, in SQL as in the result, and these within bounds."""
+    """The truth is within the ends with hardly any noise, in SQL as in the result."""
     connection = world(
         *(person(who, cost=0.7) for who in range(50)),
         columns={**COLUMNS, "cost": ("DOUBLE", {"type": "double", "bounds": bounds})},

@@ -33,7 +33,7 @@ def test_long_chains_mean_what_duckdb_answers(
     assert [tuple(row) for row in answered] == plain.execute(query).fetchall()
 
 
-def test_a_row_keeps_its_place_without_order_by(connection: Connection) -> None:
+def test_row_keeps_its_place_without_order_by(connection: Connection) -> None:
     """The rows come in the order of the queries."""
     rows = connection.query(" UNION ALL ".join(f"SELECT {i} AS i" for i in range(100))).rows
     assert [tuple(row) for row in rows] == [(i,) for i in range(100)]

@@ -47,27 +47,27 @@ def joins(relation: Relation) -> list[Join]:
     "name", ["age", "AGE", '"age"', '"Age"', "visits.age", "VISITS.Age", '"Visits"."AGE"', "(visits.age)"]
 )
 def test_case_quotes_and_qualification_name_one_column(connection: Connection, name: str) -> None:
-    """However a column is written, it is the same column, spelt as in the database."""
+    """All spellings name one column, shown as in the database."""
     outer = lowered(connection, f"SELECT COUNT({name}) FROM visits")
     (aggregation,) = outer.release.aggregations
     assert isinstance(aggregation.argument, Column)
     assert (aggregation.argument.source, aggregation.argument.name) == ("visits", "age")
 
 
-def test_an_alias_replaces_the_table_name(connection: Connection) -> None:
+def test_alias_replaces_the_table_name(connection: Connection) -> None:
     """A table that has an alias is known by it alone."""
     outer = lowered(connection, 'SELECT SUM(V.age) FROM visits "v"')
     assert [column.source for column in iterate_columns(outer.release.aggregations[0].argument)] == ["v"]
     assert code(connection, "SELECT SUM(visits.age) FROM visits v") == "table"
 
 
-def test_the_alias_of_one_table_may_be_the_name_of_another(connection: Connection) -> None:
+def test_alias_may_be_the_name_of_another_table(connection: Connection) -> None:
     """Names in FROM hide those of the database."""
     outer = lowered(connection, "SELECT SUM(regions.age) FROM visits AS regions")
     assert list_scans(outer.release.input)[0].table == "visits"
 
 
-def test_a_column_of_two_tables_is_ambiguous_unless_it_is_qualified_or_used(connection: Connection) -> None:
+def test_column_of_two_tables_needs_a_qualifier_or_using(connection: Connection) -> None:
     """A name that two tables hold must say which; USING makes it one."""
     join = "SELECT COUNT({}) FROM visits JOIN plans"
     assert code(connection, f"{join} ON visits.plan = plans.plan".format("plan")) == "ambiguous"
@@ -78,7 +78,7 @@ def test_a_column_of_two_tables_is_ambiguous_unless_it_is_qualified_or_used(conn
     assert argument.source == "visits"
 
 
-def test_using_holds_for_the_joins_after_it(connection: Connection) -> None:
+def test_using_holds_for_later_joins(connection: Connection) -> None:
     """A column that was merged once is one column for the next USING."""
     outer = lowered(
         connection, "SELECT COUNT(*) FROM visits JOIN plans USING (plan) JOIN prices USING (PLAN)"
@@ -95,8 +95,8 @@ def test_group_by_finds_the_same_key(connection: Connection, key: str) -> None:
 
 
 @pytest.mark.parametrize("output", ["age + 1 + 1", "(age + 1) * 2", "-(age + 1)", "ABS(age + 1) + COUNT(*)"])
-def test_a_key_is_found_within_an_output(connection: Connection, output: str) -> None:
-    """What is computed of a key is computed of what was released."""
+def test_key_is_found_within_an_output(connection: Connection, output: str) -> None:
+    """An expression of a key is computed from the released key."""
     outer = lowered(connection, f"SELECT {output} FROM visits GROUP BY age + 1")
     (shown,) = outer.outputs
     assert not list(iterate_columns(shown.expr))
@@ -104,7 +104,7 @@ def test_a_key_is_found_within_an_output(connection: Connection, output: str) ->
 
 
 @pytest.mark.parametrize("output", ["age", "1 + age", "age + 2", "age + 1.0", "cost + age + 1"])
-def test_a_key_is_not_found_where_it_is_not(connection: Connection, output: str) -> None:
+def test_other_expressions_are_not_the_key(connection: Connection, output: str) -> None:
     """Nothing but the key's own expression, in its own order, is the key."""
     assert code(connection, f"SELECT {output}, COUNT(*) FROM visits GROUP BY age + 1") == "group_by"
 
@@ -187,13 +187,13 @@ def test_parameters_keep_the_order_of_the_text(connection: Connection) -> None:
         (None, Type.NULL),
     ],
 )
-def test_a_parameter_has_the_type_of_its_value(connection: Connection, value: Value, kind: Type) -> None:
+def test_parameter_has_the_type_of_its_value(connection: Connection, value: Value, kind: Type) -> None:
     """A parameter is a constant of the value's type."""
     outer = lowered(connection, "SELECT ?, COUNT(*) FROM visits", [value])
     assert outer.outputs[0].expr == Literal(value, kind)
 
 
-def test_a_parameter_is_a_value_and_nothing_else(connection: Connection) -> None:
+def test_parameter_is_only_a_value(connection: Connection) -> None:
     """SQL in a parameter is text; a parameter names no output and no column."""
     text = "A' OR 'A' = 'A"
     outer = lowered(connection, "SELECT COUNT(*) FROM visits WHERE plan = ?", [text])
@@ -203,7 +203,7 @@ def test_a_parameter_is_a_value_and_nothing_else(connection: Connection) -> None
 
 
 @pytest.mark.parametrize("values", [[], [1, 2]])
-def test_the_number_of_values_is_that_of_the_parameters(connection: Connection, values: list[int]) -> None:
+def test_number_of_values_is_that_of_the_parameters(connection: Connection, values: list[int]) -> None:
     """A missing or a superfluous value is an error of the program's."""
     with pytest.raises(DataError, match="1 parameters"):
         prepare(connection, "SELECT COUNT(*) + ? FROM visits", values)
@@ -233,12 +233,12 @@ def test_inner_joins_start_from_the_private_table(connection: Connection, tables
 
 
 def test_conditions_of_an_inner_join_filter(connection: Connection) -> None:
-    """What is no equality of keys filters the joined rows."""
+    """Conditions other than equalities of keys filter the joined rows."""
     outer = lowered(connection, "SELECT COUNT(*) FROM visits JOIN regions ON region = id AND age > 30")
     assert format_expression(where(outer)) == "(age > 30)"
 
 
-def test_a_left_join_makes_the_public_side_nullable(connection: Connection) -> None:
+def test_left_join_makes_the_public_side_nullable(connection: Connection) -> None:
     """A row without a partner has NULL in the public columns, so NULL is a key."""
     facts = {}
     for kind in ("JOIN", "LEFT JOIN"):
@@ -268,7 +268,7 @@ def test_other_joins_are_refused(connection: Connection, tables: str) -> None:
 
 
 def test_position_is_that_of_the_refused_node(connection: Connection) -> None:
-    """An error points at line and column of what was refused, whatever stands before it."""
+    """An error points at line and column of the refused text."""
     with pytest.raises(QueryRejected) as caught:
         prepare(connection, "SELECT COUNT(*)\nFROM visits -- ä\nWHERE urgent\n  AND agee > 3")
     assert str(caught.value.position) == "line 4, column 7"

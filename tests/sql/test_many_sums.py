@@ -78,7 +78,7 @@ def test_work_is_linear_in_the_number_of_clamps(dialect: Dialect, item: str, gro
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: type(each).__name__)
 def test_few_sums_are_one_statement(dialect: Dialect) -> None:
-    """Without groups, one or two sums are read at once, with no more statements than a sum without a clamp."""
+    """One or two sums without groups need no more statements than a sum without a clamp."""
     connection = world(person(1), table={"rows_per_unit": 100})
     for items in ("SUM(age)", "SUM(age), SUM(age + 1)"):
         plan = prepared(connection, f"SELECT {items} FROM people").plan
@@ -90,11 +90,11 @@ def test_few_sums_are_one_statement(dialect: Dialect) -> None:
 
 @pytest.mark.parametrize("item", ITEMS)
 def test_many_sums_of_all_rows_are_read_in_stages(item: str) -> None:
-    """By one statement, DuckDB takes for 90 of them ten times as long as in stages."""
+    """DuckDB takes ten times as long for 90 of them in one statement as in stages."""
     assert all(statement.stages for statement in statements(DUCKDB, ITEMS[item], ""))
 
 
-def test_the_law_counts_sets_of_keys() -> None:
+def test_sets_of_keys_multiply_the_aggregates() -> None:
     """A query that adds up two sums by three sets takes six."""
     sql = "SELECT SUM(x), SUM(y) FROM t GROUP BY GROUPING SETS ((a), (b), (c, d))"
     assert work(ReleaseStatement(sql, ())) == 6

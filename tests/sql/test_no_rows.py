@@ -68,7 +68,7 @@ def test_refusals_hold_for_queries_without_rows(connection: Connection, query: s
 
 
 def test_one_row_of_an_aggregate_is_charged(connection: Connection) -> None:
-    """Without groups there is a row under any condition: its value is noise, which costs."""
+    """A query without groups has a row under any condition: its value is noise, which costs."""
     prepared = connection.plan("SELECT COUNT(*) FROM visits WHERE 1=0")
     assert len(prepared.releases) == 1
 
@@ -76,15 +76,15 @@ def test_one_row_of_an_aggregate_is_charged(connection: Connection) -> None:
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("fixture", WHOLE, ids=str)
 def test_columns_are_those_of_the_query(connection: Connection, fixture: Fixture) -> None:
-    """Of each accepted query in parentheses: its types, as a tool asks for them; refused where it is no derived table."""
+    """An accepted query in parentheses has the types of its columns, or is refused as a derived table."""
     whole = prepare(connection, fixture.query, fixture.parameters)
-    asked = _asked_as_a_tool_does(connection, fixture)
+    asked = _query_as_a_tool_does(connection, fixture)
     if asked is not None:
         assert not asked.releases
         assert [kind for _, kind in asked.columns] == [kind for _, kind in whole.columns]
 
 
-def _asked_as_a_tool_does(connection: Connection, fixture: Fixture) -> QueryRun | None:
+def _query_as_a_tool_does(connection: Connection, fixture: Fixture) -> QueryRun | None:
     """The query in parentheses with LIMIT 0; None where it is no derived table."""
     text = f"SELECT * FROM ({fixture.query.strip().rstrip(';')}\n) AS q LIMIT 0"
     try:

@@ -44,7 +44,7 @@ def test_answers_are_those_of_duckdb(connection: Connection, sql: str) -> None:
 
 @pytest.mark.parametrize("sql", REFUSED)
 def test_rows_of_other_units_have_no_influence(connection: Connection, sql: str) -> None:
-    """Where no equality compares the units."""
+    """This holds also where no equality compares the units."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         prepare(connection, sql)
     assert caught.value.code == "private_join"

@@ -66,7 +66,7 @@ def test_output_names_are_those_of_postgresql(server: postgres.Server) -> None:
         ("SELECT a FROM v WHERE a IN (SELECT max(a) FROM v)", None),
     ],
 )
-def test_a_name_is_added_where_it_can_be_read_and_means_one_column(text: str, inner: str | None) -> None:
+def test_name_is_added_where_it_is_readable_and_unambiguous(text: str, inner: str | None) -> None:
     tree = parsed(text)
     before = tree.copy()
     name_outputs(QueryText(text), tree)

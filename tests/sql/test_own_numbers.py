@@ -72,7 +72,7 @@ def both() -> Iterator[tuple[dpsql.Connection, duckdb.DuckDBPyConnection]]:
 def test_numbers_of_one_unit_are_those_of_duckdb(
     both: tuple[dpsql.Connection, duckdb.DuckDBPyConnection], sql: str
 ) -> None:
-    """With hardly any noise, as many units or rows fulfil a condition on such a number as in DuckDB."""
+    """As many units or rows fulfil a condition on them as in DuckDB, with hardly any noise."""
     connection, plain = both
     assert connection.query(sql).rows == tuple(plain.execute(sql).fetchall())
 
@@ -136,7 +136,7 @@ def decimals() -> Iterator[tuple[dpsql.Connection, duckdb.DuckDBPyConnection]]:
 def test_decimals_are_rounded_as_duckdb_does(
     decimals: tuple[dpsql.Connection, duckdb.DuckDBPyConnection], expression: str
 ) -> None:
-    """Of each value that DuckDB has, halves of both signs among them, there are as many; also through derived tables."""
+    """The counts of each value, with halves of both signs, are DuckDB's, also through derived tables."""
     connection, plain = decimals
     for source in SOURCES:
         counted = plain.execute(
@@ -151,7 +151,7 @@ def test_decimals_are_rounded_as_duckdb_does(
 def test_logarithms_of_less_than_zero_are_null_in_spark(
     both: tuple[dpsql.Connection, duckdb.DuckDBPyConnection], sql: str
 ) -> None:
-    """Where DuckDB has a number that is none, which is no NULL."""
+    """DuckDB has NaN there, which is not NULL."""
     connection, plain = both
     query = f"SELECT COUNT(*) FROM t WHERE {sql} IS NULL"
     expected = plain.execute("SELECT COUNT(*) FROM t WHERE n IS NULL OR n <= 4").fetchall()
@@ -160,8 +160,8 @@ def test_logarithms_of_less_than_zero_are_null_in_spark(
 
 @pytest.mark.parametrize("bound", [1e-200, 1e-5, 1.0, 1000.0, 1e17, 1e150], ids=str)
 @pytest.mark.parametrize("function", ["sum", "avg"])
-def test_sums_are_exact_of_one_value_and_the_same_in_any_order(function: str, bound: float) -> None:
-    """And within the rounding of one DOUBLE of the true sum; of infinities and numbers that are none, within bounds."""
+def test_sums_of_one_value_are_exact_in_any_order(function: str, bound: float) -> None:
+    """Other sums are within one rounding of a DOUBLE; infinities and NaN within bounds."""
     column = Column("t", "x", ColumnInfo(Type.DOUBLE, "", Interval(-bound, bound)))
     named = Column("g", "s", ColumnInfo(Type.DOUBLE, "", Interval(-bound * 1000, bound * 1000)))
     known: KnownIntervals = {}

@@ -187,10 +187,10 @@ def test_refused_phrases_have_an_accepted_rewrite(
     check_refused(*both, *REFUSED[phrase])
 
 
-def test_a_sum_alone_does_not_show_an_empty_group(
+def test_sum_alone_does_not_show_an_empty_group(
     both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection],
 ) -> None:
-    """It is 0, and the group of NULL is there, until a count beside it says that both are of nobody."""
+    """The group of NULL has the sum 0 until a count next to it shows that it is empty."""
     alone, keyed = (
         "SELECT SUM(age) FROM people WHERE age > 69",
         "SELECT age, SUM(age) FROM people WHERE age < 22",

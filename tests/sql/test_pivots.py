@@ -99,7 +99,7 @@ VALUES = "(VALUES ('a', 1, 5), ('a', 1, 5), ('b', 1, NULL), ('c', NULL, 2)) AS v
 def test_all_other_columns_are_the_groups(
     both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], query: str, source: str
 ) -> None:
-    """Without GROUP BY, of what is no private table."""
+    """A pivot of no private table groups by them without GROUP BY."""
     test_rows_are_those_of_duckdb(both, query, source)
 
 
@@ -113,7 +113,7 @@ def test_grouping_a_private_table_by_all_other_columns_is_refused(
 
 
 def test_released_rows_are_released_once(both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection]) -> None:
-    """However many columns become rows."""
+    """One release serves any number of columns that become rows."""
     _, connection = both
     explained = connection.explain(f"UNPIVOT {RELEASED} ON x, y")
     assert len(explained.prepared.releases) == 1
@@ -138,7 +138,7 @@ def nested(times: int) -> str:
     ],
     ids=["nested", "twice", "columns", "many"],
 )
-def test_a_short_text_makes_no_endless_query(
+def test_short_text_makes_no_endless_query(
     both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], source: str
 ) -> None:
     """Within each limit alone a text could fill the memory, and keep others waiting."""

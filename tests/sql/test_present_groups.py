@@ -52,15 +52,15 @@ def _opened(epsilon: float) -> tuple[Connection, duckdb.DuckDBPyConnection]:
         "SELECT DISTINCT kind, lvl FROM visits WHERE lvl + LENGTH(kind) > (SELECT COUNT(*) / 1000 FROM visits)",
     ],
 )
-def test_keys_alone_are_those_that_rows_have(sql: str) -> None:
-    """Of a query that asks for keys alone, under a condition, SQL's groups are shown where there is no noise."""
+def test_query_of_keys_shows_keys_with_rows(sql: str) -> None:
+    """A query of keys under a condition shows SQL's groups where there is no noise."""
     connection, database = _opened(10**9)
     assert Counter(connection.query(sql).rows) == Counter(database.execute(sql).fetchall())
     ((loss,),) = [[release.event for release in connection.explain(sql).prepared.releases][:1]]
     assert loss is not None
 
 
-def test_keys_under_what_takes_too_much_work_are_those_that_rows_have(
+def test_query_of_keys_under_a_costly_condition_shows_keys_with_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A condition that is not computed of the listed values leaves those that rows have."""
@@ -89,7 +89,7 @@ def test_presence_is_read_off_noisy_counts() -> None:
 
 
 def test_listing_keys_stays_free_and_counts_show_all() -> None:
-    """Of a whole table, and beside COUNT(*), all listed keys are shown; a notice says that nothing is measured."""
+    """All listed keys of a whole table are shown, also with COUNT(*); a notice says that it is free."""
     connection, _ = _opened(10**9)
     listed = connection.query("SELECT DISTINCT kind FROM visits WHERE kind < 'e'")
     assert {kind for (kind,) in listed.rows} == {"a", "b", "c", "d"}
@@ -112,7 +112,7 @@ def test_listing_keys_stays_free_and_counts_show_all() -> None:
 )
 @pytest.mark.parametrize("select", ["SELECT DISTINCT k.kind", "SELECT k.kind, COUNT(v.pid)"])
 def test_absence_is_refused(select: str, where: str, code: str | None) -> None:
-    """Public rows without a private row are in no release, so that a condition which asks for them is refused."""
+    """Conditions that ask for public rows without private ones are refused: no release has them."""
     connection, _ = _opened(10**9)
     sql = f"{select} FROM kinds k LEFT JOIN visits v ON v.kind = k.kind WHERE {where} GROUP BY k.kind"
     sql = sql.replace(" GROUP BY k.kind", "") if "DISTINCT" in sql else sql
@@ -126,7 +126,7 @@ def test_absence_is_refused(select: str, where: str, code: str | None) -> None:
 
 
 def test_absence_is_counted() -> None:
-    """What the refusal says to write gives the public rows without private ones."""
+    """The rewrite in the refusal gives the public rows without private ones."""
     connection, database = _opened(10**9)
     sql = "SELECT k.kind FROM kinds k LEFT JOIN visits v ON v.kind = k.kind GROUP BY k.kind HAVING COUNT(v.cost) < 1"
     assert list(connection.query(sql).rows) == database.execute(sql).fetchall() == [("d",)]
@@ -155,13 +155,13 @@ def test_absence_is_counted() -> None:
     ],
 )
 def test_groups_without_rows_in_an_order_are_mentioned(sql: str, words: str) -> None:
-    """Where groups that may be empty are shown, take part in an order or are read further, a notice says so."""
+    """A notice mentions possibly empty groups that are shown, ordered or read further."""
     connection, _ = _opened(1000)
     assert any(words in notice for notice in connection.query(sql).notices)
 
 
-def test_an_order_of_groups_with_rows_has_no_such_notice() -> None:
-    """Where HAVING leaves out groups without rows, or none is left, nothing is said."""
+def test_order_of_groups_with_rows_has_no_notice() -> None:
+    """No notice is printed where HAVING leaves out empty groups, or where none is left."""
     connection, _ = _opened(1000)
     for sql in (
         "SELECT kind, COUNT(*) FROM visits GROUP BY kind HAVING COUNT(*) > 0 ORDER BY 2 LIMIT 2",

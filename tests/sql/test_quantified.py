@@ -75,5 +75,5 @@ GROUPS = (
 def test_groups_are_compared_as_by_duckdb(
     connection: Connection, plain: duckdb.DuckDBPyConnection, sql: str
 ) -> None:
-    """In HAVING and SELECT, aggregates are compared with public and released values."""
+    """HAVING and SELECT compare aggregates with public and released values."""
     assert [tuple(row) for row in connection.query(sql, replay=False).rows] == plain.execute(sql).fetchall()

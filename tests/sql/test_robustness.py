@@ -58,7 +58,7 @@ def survives(engine: Engine, text: str) -> str | None:
     ],
 )
 def test_syntax_errors_are_in_plain_words(text: str, words: str) -> None:
-    """With the place, and no word of the parser's own."""
+    """They name the position, and no word of the parser's own."""
     with pytest.raises(dpsql.QueryRejected) as refused:
         parse_statement(text)
     assert refused.value.code == "syntax"
@@ -67,7 +67,7 @@ def test_syntax_errors_are_in_plain_words(text: str, words: str) -> None:
 
 @settings(max_examples=examples(300))
 @given(st.text() | st.binary().map(lambda octets: octets.decode("utf-8", "surrogateescape")))
-def test_any_text(engine: Engine, text: str) -> None:
+def test_any_text_is_read_or_refused(engine: Engine, text: str) -> None:
     """No text at all breaks the reading of queries."""
     survives(engine, text)
 
@@ -77,7 +77,7 @@ _PIECES = sorted({piece for fixture in fixtures() for piece in re.findall(r"\w+|
 
 @settings(max_examples=examples(300))
 @given(st.lists(st.sampled_from(_PIECES), max_size=12).map("".join))
-def test_any_words_after_a_select(engine: Engine, text: str) -> None:
+def test_any_words_after_select_are_read_or_refused(engine: Engine, text: str) -> None:
     """No words of SQL in any order break the reading of queries."""
     survives(engine, f"SELECT {text}")
     survives(engine, f"SELECT COUNT(*) FROM visits WHERE {text}")
@@ -85,14 +85,16 @@ def test_any_words_after_a_select(engine: Engine, text: str) -> None:
 
 @settings(max_examples=examples(1500))
 @given(st.integers(0, 2**64))
-def test_any_damage_to_a_fixture(engine: Engine, seed: int) -> None:
+def test_damaged_fixture_is_answered_or_refused(engine: Engine, seed: int) -> None:
     """A query that was changed in a few places is answered or refused."""
     survives(engine, mutant(seed))
 
 
 @settings(max_examples=examples(300))
 @given(st.sampled_from([fixture.query for fixture in fixtures()]), st.integers(0, 10**6), st.characters())
-def test_any_character_in_a_fixture(engine: Engine, query: str, place: int, character: str) -> None:
+def test_fixture_with_a_changed_character_is_answered_or_refused(
+    engine: Engine, query: str, place: int, character: str
+) -> None:
     """A query with a character changed, or cut off, is answered or refused."""
     place %= len(query)
     survives(engine, query[:place] + character + query[place + 1 :])
@@ -135,7 +137,7 @@ def test_former_failures_are_answered_or_refused(engine: Engine, text: str) -> N
     [("(", ")"), ("NOT ", ""), ("- ", ""), ("CASE WHEN urgent THEN ", " END"), ("ABS(", ")"), ("", "::INT")],
 )
 @pytest.mark.parametrize("depth", [10, MAX_NESTING + 1, 1_000, 20_000])
-def test_deep_nesting(engine: Engine, opening: str, closing: str, depth: int) -> None:
+def test_deep_nesting_is_refused(engine: Engine, opening: str, closing: str, depth: int) -> None:
     """Little nesting is read, much is refused, none ends Python's stack."""
     text = f"SELECT COUNT(*) FROM visits WHERE {opening * depth}age{closing * depth} IS NULL"
     answer = survives(engine, text)
@@ -149,7 +151,7 @@ def test_long_chains_are_not_deep(engine: Engine, chain: str) -> None:
     assert survives(engine, f"SELECT COUNT(*) FROM visits WHERE urgent{chain * 1_000}") is None
 
 
-def test_long_lists(connection: Connection) -> None:
+def test_long_lists_are_answered(connection: Connection) -> None:
     """A list of ten thousand constants is answered."""
     values = ", ".join(map(str, range(10_000)))
     prepared = prepare(connection, f"SELECT COUNT(*) FROM visits WHERE age IN ({values})")
@@ -158,7 +160,7 @@ def test_long_lists(connection: Connection) -> None:
     assert row == (327,)
 
 
-def test_length(engine: Engine) -> None:
+def test_longer_text_than_the_limit_is_refused(engine: Engine) -> None:
     """A text at the limit is read, a longer one is not."""
     query = "SELECT COUNT(*) FROM visits"
     assert survives(engine, query + " " * (MAX_CHARACTERS - len(query))) is None
@@ -167,7 +169,7 @@ def test_length(engine: Engine) -> None:
     assert survives(engine, "SELECT " + "COUNT(*)," * 200 + "1 FROM visits") is not None
 
 
-def test_the_number_of_tables(engine: Engine) -> None:
+def test_too_many_tables_are_refused(engine: Engine) -> None:
     """As many tables as can be put in order are joined, and one more is not."""
 
     def joined(tables: int) -> str:
@@ -178,7 +180,7 @@ def test_the_number_of_tables(engine: Engine) -> None:
     assert survives(engine, joined(MAX_JOINED + 1)) == "too_long"
 
 
-def test_a_common_table_is_planned_once(engine: Engine) -> None:
+def test_common_table_is_planned_once(engine: Engine) -> None:
     """It is one release however often it is read; but tables that double what they read would make a plan without end."""
     counts = "WITH c AS (SELECT plan, COUNT(*) AS n FROM (SELECT plan FROM visits) GROUP BY plan)"
     often = ", ".join(f"(SELECT SUM(n) FROM c WHERE plan <> '{place}') AS n{place}" for place in range(60))

@@ -76,7 +76,7 @@ def emitted(engine: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 
 def test_sums_are_made_before_a_join() -> None:
-    """As DuckDB does it for columns of one table: it was so for no product."""
+    """DuckDB moves sums of one table's columns below a join, but not those of products."""
     with database("unique keys") as engine:
         statement = emitted(engine, JOINS["and public rows"])
         assert "EXPORT_STATE" in str(engine.execute(f"EXPLAIN {statement}").fetchall())
@@ -85,7 +85,7 @@ def test_sums_are_made_before_a_join() -> None:
 @pytest.mark.parametrize("keys", DATABASES)
 @pytest.mark.parametrize("sql", JOINS.values(), ids=JOINS)
 def test_sums_before_and_after_a_join_are_equal(sql: str, keys: str) -> None:
-    """By the engine's own optimiser, and without what moves a sum below a join."""
+    """They are compared with and without the optimizer that moves a sum below a join."""
     with database(keys) as engine:
         statement = emitted(engine, sql)
         other = engine.cursor()
@@ -149,7 +149,7 @@ def near(kind: str, bounds: tuple[float, float]) -> list[str]:
 
 @pytest.mark.parametrize(("kind", "bounds"), DECIMAL_BOUNDS)
 def test_points_of_decimals_are_those_of_doubles(kind: str, bounds: tuple[float, float]) -> None:
-    """Of all values of the small types, and of those where they might differ of others."""
+    """All values of the small types are tried, and the critical ones of others."""
     with duckdb.connect() as made:
         made.execute(f"CREATE TABLE t (id INTEGER, x {kind})")
         made.execute(f"INSERT INTO t SELECT 0, CAST(UNNEST(?) AS {kind})", [[*near(kind, bounds), None]])
@@ -184,7 +184,7 @@ def require_alike(
     ],
 )
 def test_other_points_are_computed_from_a_double(kind: str, bounds: tuple[float, float]) -> None:
-    """Where a point might be another, or not be of 64 bits."""
+    """They could differ otherwise, or exceed 64 bits."""
     with duckdb.connect() as made:
         made.execute(f"CREATE TABLE t (id INTEGER, x {kind})")
         assert points(measured(made, bounds))[0] is None

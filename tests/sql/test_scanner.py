@@ -58,7 +58,7 @@ LITERALS = st.one_of(
 
 @given(st.lists(st.lists(LITERALS, min_size=1, max_size=4).map(", ".join), min_size=1, max_size=4))
 def test_statements_end_where_duckdb_ends_them(values: list[str]) -> None:
-    """DuckDB's own parser splits a text into the same statements, whatever stands in its quotes and comments."""
+    """DuckDB's own parser splits a text with any quotes and comments into the same statements."""
     statements = [f"SELECT {value}" for value in values]
     text = ";".join(statements)
     assert len(DUCKDB.extract_statements(text)) == len(statements)
@@ -68,7 +68,7 @@ def test_statements_end_where_duckdb_ends_them(values: list[str]) -> None:
 @given(
     st.text(alphabet=st.sampled_from("';-\"/*$`aeE1 é\u00a0😀\n\r\\:[]"), max_size=30) | st.text(max_size=20)
 )
-def test_pieces_are_the_text(text: str) -> None:
+def test_pieces_add_up_to_the_text(text: str) -> None:
     """Nothing is left out or read twice, and only the last piece has no end."""
     pieces = list(iterate_pieces(text))
     assert "".join(text[piece.start : piece.end] for piece in pieces) == text
@@ -97,7 +97,7 @@ def test_pieces_agree_with_the_parser(text: str) -> None:
 
 
 def test_open_kind_is_that_of_the_last_piece() -> None:
-    """An open quote or comment is named, so that nothing is completed there."""
+    """An open quote or comment is named, and the shell completes nothing there."""
     assert find_open_kind("SELECT 'a") is PieceKind.STRING
     assert find_open_kind("SELECT E'a\\'") is PieceKind.STRING
     assert find_open_kind("SELECT $a$ $$") is PieceKind.STRING
@@ -131,7 +131,7 @@ def test_comments_leave_a_space() -> None:
     ],
 )
 def test_explain_is_the_first_word(text: str, explain: bool) -> None:
-    """EXPLAIN is blanked out with what stands before it, so that all places stay the same."""
+    """EXPLAIN and the text before it are blanked out, which keeps all positions."""
     found, rest = strip_explain(text)
     assert (found, find_explain_end(text) is not None) == (explain, explain)
     assert len(rest) == len(text)
@@ -145,7 +145,7 @@ def test_explain_is_the_first_word(text: str, explain: bool) -> None:
     ["(", ";", "1,", "- ", "/", "/*", "/**/", "--\n", "$", "$a ", "$a", "$a$ ", "'", "'a' ", "E'\\'", '"', "`", "e", ":", "é", "😀", "\\", "\x00"],
 )  # fmt: skip
 def test_time_is_linear(part: str) -> None:
-    """A million letters take a second or two on a busy machine, whatever they are."""
+    """A million letters take a second or two on a busy machine."""
     text = part * (2 * MAX_CHARACTERS // len(part))
     began = time.process_time()
     assert sum(1 for _ in iterate_statements(text)) >= 1

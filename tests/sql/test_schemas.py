@@ -62,10 +62,10 @@ SPELLINGS = [
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_a_name_means_the_table_that_the_engine_takes(
+def test_name_means_the_table_of_the_engine(
     name: str, engine: duckdb.DuckDBPyConnection, connection: dpsql.Connection
 ) -> None:
-    """What dpsql answers DuckDB answers alike, and what DuckDB reads of declared tables dpsql answers."""
+    """dpsql and DuckDB read the same declared tables by a name."""
     query = f"SELECT COUNT(*) FROM {name}"
     try:
         theirs = engine.execute(query).fetchall()
@@ -111,8 +111,8 @@ def test_each_schema_s_table_has_its_own_account(connection: dpsql.Connection) -
     assert [name for name, state in connection.budget().items() if state.spent_epsilon] == ["lab.visits"]
 
 
-def test_a_view_of_another_schema_s_private_table_is_not_public(engine: duckdb.DuckDBPyConnection) -> None:
-    """Tables of one name in two schemas are told apart where views read them."""
+def test_view_of_a_private_table_in_another_schema_is_not_public(engine: duckdb.DuckDBPyConnection) -> None:
+    """Views tell tables of one name in two schemas apart."""
     engine.execute("CREATE VIEW seen AS SELECT * FROM lab.visits")
     tables = {"lab.visits": PRIVATE, "visits": {"public": True}, "seen": {"public": True}}
     with pytest.raises(dpsql.PolicyError) as caught:
@@ -121,8 +121,8 @@ def test_a_view_of_another_schema_s_private_table_is_not_public(engine: duckdb.D
 
 
 @pytest.mark.parametrize("name", ["main.visits", "MAIN.visits", "a.b.c", ".visits", "emr.", 'emr."visits"'])
-def test_a_table_has_one_name_in_a_policy(name: str) -> None:
-    """The default schema is not said, so that no table has a second budget; other names have one dot at most."""
+def test_table_has_one_name_in_a_policy(name: str) -> None:
+    """The default schema is left out, and other names have one dot at most."""
     with pytest.raises(dpsql.PolicyError) as caught:
         load(POLICY | {"tables": {name: PRIVATE}})
     assert caught.value.code == "bad_name"
@@ -136,7 +136,7 @@ def test_a_table_has_one_name_in_a_policy(name: str) -> None:
         ("emr.sales.ticket", ("ticket",)),
     ],
 )
-def test_a_reference_names_a_table_of_a_schema(references: Any, keys: tuple[str, ...]) -> None:
+def test_reference_names_a_table_of_a_schema(references: Any, keys: tuple[str, ...]) -> None:
     """A link leads to the declared table whose schema stands before it."""
     id_, sales = {"type": "integer", "nullable": False}, "emr.sales"
     columns = {"id": id_, "ticket": id_, "item": id_}

@@ -27,10 +27,10 @@ def _values(random: Random) -> str:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_chain_is_taken_from_left_to_right(
+def test_chain_is_evaluated_from_left_to_right(
     seed: int, connection: Connection, plain: duckdb.DuckDBPyConnection
 ) -> None:
-    """As DuckDB takes it, INTERSECT before the others, whatever stands in parentheses."""
+    """INTERSECT comes before the others, as in DuckDB, with any parentheses."""
     random = Random(seed)
     parts = [_values(random) for _ in range(random.randrange(2, 8))]
     if seed % 3 == 0:
@@ -39,8 +39,8 @@ def test_a_chain_is_taken_from_left_to_right(
     alike(connection, plain, " ".join(itertools.chain(parts[:1], *zip(links, parts[1:], strict=True))))
 
 
-def test_the_longest_chain_is_answered(connection: Connection, plain: duckdb.DuckDBPyConnection) -> None:
-    """Of releases, of rows of units, and of constants."""
+def test_longest_chain_is_answered(connection: Connection, plain: duckdb.DuckDBPyConnection) -> None:
+    """Chains of releases, of rows of units, and of constants are answered."""
     many = range(MAX_CHAIN + 1)
     alike(connection, plain, " UNION ALL ".join(f"SELECT {i} AS i" for i in many))
     of_units = " UNION ALL ".join("SELECT patient_id, age FROM visits" for _ in many)
@@ -53,7 +53,7 @@ _LISTS = ("[0, 2]", "ARRAY[1]", "[NULL, 1]", "[0, 1, 2]")
 @pytest.mark.parametrize("listed", _LISTS)
 @pytest.mark.parametrize("word", ["ANY", "SOME", "ALL"])
 @pytest.mark.parametrize("sign", ["=", "<>", "<", "<=", ">", ">="])
-def test_comparisons_with_lists(
+def test_comparisons_with_lists_match_duckdb(
     sign: str, word: str, listed: str, connection: Connection, plain: duckdb.DuckDBPyConnection
 ) -> None:
     """True, false and unknown as DuckDB has them, of a column with NULL."""
@@ -68,10 +68,10 @@ def test_comparisons_with_lists(
      "KAHAN_SUM(k)", "SUMKAHAN(k)"],
 )  # fmt: skip
 @pytest.mark.parametrize("seed", range(6))
-def test_aggregates_of_few_rows(
+def test_aggregates_of_few_rows_match_duckdb(
     seed: int, aggregate: str, connection: Connection, plain: duckdb.DuckDBPyConnection
 ) -> None:
-    """Of rows among which are NULLs, duplicates, and none."""
+    """The rows are NULLs, duplicates, or none."""
     random = Random(seed)
     rows = [(random.choice(["TRUE", "FALSE", "NULL"]), random.choice([0, 1, 1, "NULL"])) for _ in range(seed)]
     listed = ", ".join(f"({c}::BOOLEAN, {k}::BIGINT)" for c, k in [*rows, ("NULL", 7)])

@@ -32,7 +32,7 @@ OTHERS = (
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("by", ["patient_id", "patient_id, urgent"])
-def test_spread_over_a_unit_s_rows(connection: Connection, call: str, by: str) -> None:
+def test_spread_over_a_unit_s_rows_matches_duckdb(connection: Connection, call: str, by: str) -> None:
     """The value of each unit is DuckDB's; and it has bounds, since it is added up."""
     _assert_alike(
         connection, f"SELECT SUM(v), COUNT(v), COUNT(*) FROM (SELECT {call} AS v FROM visits GROUP BY {by})"
@@ -40,8 +40,8 @@ def test_spread_over_a_unit_s_rows(connection: Connection, call: str, by: str) -
 
 
 @pytest.mark.parametrize("sql", OTHERS)
-def test_spread_over_released_and_public_rows(connection: Connection, sql: str) -> None:
-    """So is that of released groups, and of public rows."""
+def test_spread_over_released_and_public_rows_matches_duckdb(connection: Connection, sql: str) -> None:
+    """The spread of released groups and of public rows is DuckDB's."""
     _assert_alike(connection, sql)
 
 
@@ -57,7 +57,7 @@ DISTINCT = (
 
 
 @pytest.mark.parametrize("sql", DISTINCT)
-def test_a_spread_of_distinct_values_is_that_of_duckdb(connection: Connection, sql: str) -> None:
+def test_spread_of_distinct_values_matches_duckdb(connection: Connection, sql: str) -> None:
     """Each value counts once: across units, of a unit's rows, of released and of public ones."""
     _assert_alike(connection, sql)
 

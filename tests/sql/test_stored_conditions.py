@@ -86,8 +86,8 @@ def conditions(kind: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("unit", ["id", "row"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_rows_remain(kind: str, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where all conditions are of clamped columns."""
+def test_stored_conditions_keep_the_same_rows(kind: str, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows are those that remain under conditions of clamped columns."""
     values, declared, _ = KINDS[kind]
     columns: Declared = {"id": ("INTEGER", None), "x": (kind, declared)}
     connection = world(
@@ -106,10 +106,10 @@ OF_FRAMES = ("x < 5", "x >= 0.3", "x = 0", "x IN (0.3, 4)", "n > 3", "n <= 4", "
 
 
 @pytest.mark.parametrize("source", ["parquet", "arrow"])
-def test_files_and_frames_skip_nothing_that_counts(
+def test_files_and_frames_skip_no_counted_rows(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the statistics of a few rows each, or a filter of Arrow's."""
+    """Statistics of row groups and Arrow's filters skip no row that counts."""
     days = [None, dt.date(1999, 1, 1), dt.date(2000, 1, 2), dt.date(2010, 5, 5), dt.date(2030, 1, 1)] * 9
     reals = [None if value is None else float(value) for value in REALS] * 3
     table = pa.table({
@@ -136,8 +136,8 @@ def test_files_and_frames_skip_nothing_that_counts(
         monkeypatch.setattr(relations, "emit_stored_conditions", emitted)
         opened = str(tmp_path / "t.parquet") if source == "parquet" else table
         with dpsql.connect({"t": opened}, policy=rules, ledger=":memory:", epsilon=10**6) as connection:
-            asked = (f"SELECT COUNT(*) FROM t WHERE {condition}" for condition in OF_FRAMES)
-            found.append([connection.query(sql).rows for sql in asked])
+            queries = (f"SELECT COUNT(*) FROM t WHERE {condition}" for condition in OF_FRAMES)
+            found.append([connection.query(sql).rows for sql in queries])
     assert found[0] == found[1]
     assert any(count for ((count,),) in found[0])
 
@@ -145,7 +145,7 @@ def test_files_and_frames_skip_nothing_that_counts(
 def test_clamping_keeps_the_order_of_two_columns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What a comparison of two columns implies of what is stored leaves no row out that counts."""
+    """A comparison of two stored columns leaves out no row that counts."""
     reals = {"type": "double", "bounds": [-2, 5]}
     columns: Declared = {
         "id": ("INTEGER", None),
@@ -183,8 +183,8 @@ def test_constants_at_or_beyond_a_bound_are_compared_with_clamped_values() -> No
     columns: Declared = {"id": ("INTEGER", None), "x": ("INTEGER", {"type": "integer", "bounds": [-2, 5]})}
     connection = world({"id": 1, "x": 9}, columns=columns)
     for constant, stored in ((-3, False), (-2, False), (-1, True), (4, True), (5, False), (6, False)):
-        asked = prepared(connection, f"SELECT COUNT(*) FROM people WHERE x >= {constant}")
-        assert (f'"x" >= CAST({constant} AS BIGINT)) AS "people"' in str(asked.statement.sql)) == stored
+        queries = prepared(connection, f"SELECT COUNT(*) FROM people WHERE x >= {constant}")
+        assert (f'"x" >= CAST({constant} AS BIGINT)) AS "people"' in str(queries.statement.sql)) == stored
 
 
 JOINED = [
@@ -204,8 +204,8 @@ JOINED = [
 
 
 @pytest.mark.parametrize("sql", JOINED)
-def test_rows_that_an_outer_join_keeps_stay(sql: str) -> None:
-    """And each side has its own conditions."""
+def test_rows_of_an_outer_join_stay(sql: str) -> None:
+    """Each side has its own conditions."""
     engine = duckdb.connect()
     engine.execute(
         "CREATE TABLE t AS FROM (VALUES (1, 'a', 2), (1, 'b', 9), (2, 'a', 4), (3, 'c', 7)) AS v (id, k, d);"

@@ -109,7 +109,7 @@ AS_DUCKDB = (
 
 @pytest.mark.parametrize("sql", AS_DUCKDB)
 def test_windows_within_a_unit_are_those_of_duckdb(connection: Connection, sql: str) -> None:
-    """Where the order leaves no ties, or ties make no difference, the answer is DuckDB's."""
+    """The answer is DuckDB's wherever ties make no difference."""
     ours = sorted(connection.query(sql).rows, key=str)
     with _database(_rows(order_alike=False)) as plain:
         theirs = sorted(plain.execute(sql).fetchall(), key=str)
@@ -165,7 +165,7 @@ def test_functions_in_frames_are_those_of_duckdb(connection: Connection, frame: 
 def test_frames_of_groups_are_ranges_of_ranks(
     connection: Connection, frame: str, ignores_nulls: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on engines without such frames, and without IGNORE NULLS, two of which stand in one query."""
+    """They match engines without such frames and without IGNORE NULLS."""
     windows = [
         f"{function} OVER (PARTITION BY who {order} {frame})"
         for function, order in zip(_AGGREGATED, itertools.cycle(("ORDER BY n", "ORDER BY s DESC, x", "")))
@@ -203,7 +203,7 @@ TIED = (
 
 @pytest.mark.parametrize("window", TIED)
 def test_storage_order_has_no_influence(window: str) -> None:
-    """With many rows equal in order, and zeros of both signs, the order of storage changes no value."""
+    """No value depends on the storage of many equal rows and of zeros of both signs."""
     sql = f"SELECT v, n, COUNT(*) AS c FROM (SELECT CAST({window} AS VARCHAR) AS v, n FROM t) GROUP BY v, n ORDER BY v, n"
     answers = set()
     rows = _rows(order_alike=True)
@@ -229,7 +229,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("sql", "hint"), REFUSED.items())
 def test_windows_over_several_units_are_refused(connection: Connection, sql: str, hint: str) -> None:
-    """Without the unit in PARTITION BY, or where rows equal in order would be told apart, the hint says what to write."""
+    """The hint proposes the unit in PARTITION BY, or an order without ties."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         connection.explain(sql)
     assert caught.value.code == "private_window"
@@ -254,14 +254,14 @@ def test_windows_without_bounds_or_rows_of_one_unit_are_refused(
 
 
 def test_rows_that_are_units_have_no_windows() -> None:
-    """Where each row is a unit, a window would always be over others' rows."""
+    """A window over them would always read other units' rows."""
     with _connect(_rows(order_alike=False), "row") as opened, pytest.raises(dpsql.QueryRejected) as caught:
         opened.explain("SELECT COUNT(*) FROM (SELECT LAG(n) OVER (PARTITION BY s ORDER BY n) AS l FROM t)")
     assert caught.value.code == "private_window"
     assert "each row is a privacy unit" in str(caught.value.hint)
 
 
-def test_the_first_rows_of_a_unit_bound_its_contribution(connection: Connection) -> None:
+def test_first_rows_of_a_unit_bound_its_contribution(connection: Connection) -> None:
     """ROW_NUMBER <= n leaves n rows of each partition, and with the unit alone n rows of the unit."""
     numbered = "SELECT COUNT(*) FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {} ORDER BY day) AS r FROM t) WHERE r {}"
     for partition, condition, rows in (
@@ -271,7 +271,7 @@ def test_the_first_rows_of_a_unit_bound_its_contribution(connection: Connection)
         assert f"contribution: at most {rows} row{'s' * (rows > 1)} per unit" in text
 
 
-def test_a_number_beyond_the_bound_is_the_bound() -> None:
+def test_number_beyond_the_bound_is_the_bound() -> None:
     """A unit with more rows than declared has no number beyond them: the group of a number is public."""
     rows = [(1, "2024-01-01", 1, 0.0, 1, "a", "a")] * 40
     with _connect(rows) as opened:

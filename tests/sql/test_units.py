@@ -74,7 +74,7 @@ def counted(connection: Connection, sql: str) -> int:
     ],
 )
 def test_units_with_similar_ids_stay_distinct(relation: str, rows: int, ward: Connection) -> None:
-    """Where an id is clamped, what is read is one value for many people; their rows do not meet."""
+    """A clamped id is one value for many people; their rows do not meet."""
     assert counted(ward, f"SELECT COUNT(*) FROM {relation}") == rows
 
 
@@ -90,9 +90,7 @@ def test_units_with_similar_ids_stay_distinct(relation: str, rows: int, ward: Co
         ("tests", 3),  # visits 6 and 7 are not there, though people of these ids are
     ],
 )
-def test_a_linked_row_belongs_to_the_unit_that_its_link_leads_to(
-    relation: str, rows: int, ward: Connection
-) -> None:
+def test_linked_row_belongs_to_the_unit_of_its_link(relation: str, rows: int, ward: Connection) -> None:
     """Rows are found through the key that they refer to, and rows that refer to nothing are nobody's."""
     assert counted(ward, f"SELECT COUNT(*) FROM {relation}") == rows
 
@@ -122,7 +120,7 @@ def test_ids_of_different_tables_do_not_match(relation: str, ward: Connection) -
 
 
 @pytest.mark.parametrize("tables", ["people AS p JOIN visits AS v", "visits AS v JOIN people AS p"])
-def test_the_strictest_rules_of_the_tables_hold(tables: str) -> None:
+def test_strictest_rules_of_the_tables_hold(tables: str) -> None:
     """Rows of two tables are released by the greatest least frequency and the least limit of groups."""
     rules = {"max_groups": 3, "min_frequency": 2}
     visits = TABLES["visits"] | {"max_groups": 2, "min_frequency": 7}

@@ -30,7 +30,7 @@ def engine(connection: Connection) -> Engine:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("fixture", accepted(), ids=str)
-def test_an_unknown_argument_of_any_node_is_refused(engine: Engine, fixture: Fixture) -> None:
+def test_unknown_argument_of_any_node_is_refused(engine: Engine, fixture: Fixture) -> None:
     """An argument that `lower_statement` does not name is refused, wherever in the tree it stands, but where nothing reads it."""
     statement = parse_statement(fixture.query)
     lower_statement(statement, engine.catalog, engine.public_lookups, fixture.parameters, at=NOON)
@@ -44,7 +44,7 @@ def test_an_unknown_argument_of_any_node_is_refused(engine: Engine, fixture: Fix
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("fixture", accepted(), ids=str)
-def test_an_unknown_node_is_refused(engine: Engine, fixture: Fixture) -> None:
+def test_unknown_node_is_refused(engine: Engine, fixture: Fixture) -> None:
     """An expression of a kind that `lower_statement` does not name is refused, wherever it stands."""
     for index in range(sum(1 for _ in parse_statement(fixture.query).query.walk())):
         statement = parse_statement(fixture.query)
@@ -54,8 +54,8 @@ def test_an_unknown_node_is_refused(engine: Engine, fixture: Fixture) -> None:
             assert _refused(statement, engine, fixture), f"{node!r} could be something else"
 
 
-def test_a_function_that_duckdb_lacks_is_refused(connection: Connection) -> None:
-    """Of the names that the parser knows from any dialect, those alone are answered that DuckDB has."""
+def test_function_that_duckdb_lacks_is_refused(connection: Connection) -> None:
+    """Of the names of any dialect that the parser knows, only DuckDB's are answered."""
     with clinic() as plain:
         for name, arguments in thinned(
             list(itertools.product(sorted(DuckDB.Parser.FUNCTIONS), _ARGUMENTS)), 7

@@ -86,13 +86,13 @@ def truths(con: dpsql.Connection, sql: str, columns: int) -> list[list[tuple[flo
     return found
 
 
-def held(pairs: Sequence[tuple[float, float] | None], exact: Sequence[float]) -> list[bool]:
+def cover(pairs: Sequence[tuple[float, float] | None], exact: Sequence[float]) -> list[bool]:
     """Whether intervals hold the exact values."""
     return [ends is not None and ends[0] <= true <= ends[1] for ends, true in zip(pairs, exact, strict=True)]
 
 
 @pytest.mark.parametrize("sets", SETS.values(), ids=SETS)
-def test_intervals_hold_as_often_as_they_say(con: dpsql.Connection, sets: str) -> None:
+def test_intervals_hold_at_their_level(con: dpsql.Connection, sets: str) -> None:
     """Counts, sums, means and what is computed of them, group by group and in totals."""
     sql = f"SELECT a, b, {CALLS}, SUM(x) / COUNT(*) AS q FROM t GROUP BY {sets}"
     exact = truths(con, sql, 3)
@@ -102,7 +102,7 @@ def test_intervals_hold_as_often_as_they_say(con: dpsql.Connection, sets: str) -
             rows = range(len(table.rows))
             for at, item in enumerate(table.plan.analysis.release.aggregations):
                 found = compute_intervals(table.plan, table, item, rows, CONFIDENCE)
-                hits.setdefault((place, item.function), []).extend(held(found, [row[at] for row in known]))
+                hits.setdefault((place, item.function), []).extend(cover(found, [row[at] for row in known]))
             if number % 3 == 0:
                 count, total = (
                     ReleasedColumn(item.name, item.type)
@@ -111,7 +111,7 @@ def test_intervals_hold_as_often_as_they_say(con: dpsql.Connection, sets: str) -
                 ratio = dpsql.plan.functions.build_function_call("multiply", count, total)
                 found = simulate_intervals(table.plan, table, ratio, rows, CONFIDENCE)
                 hits.setdefault((place, "product"), []).extend(
-                    held(found, [row[0] * row[1] for row in known])
+                    cover(found, [row[0] * row[1] for row in known])
                 )
     for (_, what), found in hits.items():
         # The groups of one run share their noise: a run is as many hits as the mean of its groups.
@@ -120,7 +120,7 @@ def test_intervals_hold_as_often_as_they_say(con: dpsql.Connection, sets: str) -
 
 
 @pytest.mark.parametrize("sets", SETS.values(), ids=SETS)
-def test_errors_are_as_large_as_is_said_and_smaller_than_before(con: dpsql.Connection, sets: str) -> None:
+def test_errors_match_their_law_and_are_smaller(con: dpsql.Connection, sets: str) -> None:
     """The mean squared error of each value is that which its law says, and the estimates have no bias."""
     sql = f"SELECT a, b, SUM(x) AS s FROM t GROUP BY {sets}"
     exact = truths(con, sql, 2)
@@ -199,14 +199,14 @@ def counts(
             shown = pair[1]
             (item,) = shown.plan.analysis.release.aggregations
             found = compute_intervals(shown.plan, shown, item, range(len(shown.rows)), CONFIDENCE)
-            hits[place].append(held(found, true[place]))
+            hits[place].append(cover(found, true[place]))
     for (before, after), kept_, part in zip(errors, hits, prepared.releases, strict=True):
         (measured,) = part.plan.vectors
         yield np.array(before), np.array(after), np.array(kept_), measured.mechanism.compute_variance()
 
 
-def test_whole_numbers_are_no_worse_than_released_ones(con: dpsql.Connection) -> None:
-    """By any grouping sets and at any loss: least squares gives more than rounding for the sake of totals takes."""
+def test_rounded_numbers_are_no_worse_than_released_ones(con: dpsql.Connection) -> None:
+    """Least squares over any grouping sets gains more than rounding to consistent totals takes."""
     for sets in FAMILIES.values():
         for epsilon in (1, 4):
             for before, after, _, variance in counts(con, sets, epsilon):
@@ -217,7 +217,7 @@ def test_whole_numbers_are_no_worse_than_released_ones(con: dpsql.Connection) ->
 
 
 def test_intervals_hold_where_noise_is_small(con: dpsql.Connection) -> None:
-    """A few steps of noise or less, which no normal law describes."""
+    """Noise of a few steps or less follows no normal law."""
     for sets in FAMILIES.values():
         for epsilon in (1, 4):
             for _, _, kept, _ in counts(con, sets, epsilon):

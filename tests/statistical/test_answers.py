@@ -91,10 +91,12 @@ def test_staircase_noise_follows_its_law(epsilon: int) -> None:
         staircase_p_value(loss, stairs.width, stairs.inner, noise) for loss in (stairs.loss, stairs.loss / 2)
     ]
     assert p_values[0] > FALSE_ALARM > p_values[1]
-    held = [row[2] <= 40 <= row[3] for row in rows]
-    assert held == [low <= 40 <= high for result in results for _, (low, high), *_ in result.intervals(0.95)]
+    inside = [row[2] <= 40 <= row[3] for row in rows]
+    assert inside == [
+        low <= 40 <= high for result in results for _, (low, high), *_ in result.intervals(0.95)
+    ]
     exact = 1 - 2 * stairs.bound_tail(stairs.compute_half_width(0.95) + 1)
-    assert abs(sum(held) / len(held) - exact) < 6.5 * math.sqrt(exact * (1 - exact) / len(held))
+    assert abs(sum(inside) / len(inside) - exact) < 6.5 * math.sqrt(exact * (1 - exact) / len(inside))
 
 
 @pytest.mark.parametrize("accountant", ["pure", "zcdp"])
@@ -109,8 +111,8 @@ def test_staircase_noise_follows_its_law(epsilon: int) -> None:
         "SUM(x), SUM(y), COUNT(*)",
     ],
 )
-def test_intervals_cover(accountant: str, aggregate: str) -> None:
-    """95% intervals hold the exact value in at least 95% of the cells, but for sampling error."""
+def test_intervals_cover_the_exact_value(accountant: str, aggregate: str) -> None:
+    """95% intervals hold the exact value in at least 95% of the cells, within sampling error."""
     exact = {
         "COUNT(*)": 400.0,
         "COUNT(x)": 400.0,

@@ -3,7 +3,7 @@
 Claim: for counts, sums, means and secret keys, for rows and for people as units, under both accountants,
 no event tells neighbours apart better than the charged loss allows; and with noise a third too narrow, one
 does. A sound engine fails a test here with probability at most 4e-8, any of them with less than 1e-6; a
-faulty one passes one with less than 1e-6 (`test_the_runs_are_enough`).
+faulty one passes one with less than 1e-6 (`test_number_of_runs_is_sufficient`).
 """
 
 from __future__ import annotations
@@ -90,20 +90,20 @@ def plant(monkeypatch: pytest.MonkeyPatch, factor: Fraction) -> None:
 
 
 @pytest.mark.parametrize("audit", [*CASES, *ALONE], indirect=True, ids=str)
-def test_neighbours_are_as_alike_as_is_charged(audit: Audit) -> None:
+def test_neighbours_are_as_alike_as_charged(audit: Audit) -> None:
     """No event refutes the loss and the δ that the ledger holds for the answer."""
     assert not audit.refuted()
 
 
 @pytest.mark.parametrize("audit", CASES, indirect=True, ids=str)
-def test_too_little_noise_shows(audit: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a scale divided by 1.5 an event does."""
+def test_too_little_noise_is_found(audit: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event refutes the loss with a scale divided by 1.5."""
     plant(monkeypatch, TOO_NARROW)
     assert audit.refuted()
 
 
 @pytest.mark.parametrize("audit", ALONE, indirect=True, ids=str)
-def test_a_threshold_for_too_little_noise_shows(audit: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threshold_for_too_little_noise_is_found(audit: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
     """A threshold meant for noise 1.5 times narrower than it is shows keys of a lone unit more often than δ."""
     plant(monkeypatch, 1 / TOO_NARROW)
     assert audit.refuted()
@@ -139,19 +139,19 @@ def released(connection: Connection, runs: int) -> Floats:
 
 
 @pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
-def test_answers_without_groups(neighbors: str) -> None:
+def test_answers_without_groups_keep_the_promise(neighbors: str) -> None:
     """One sum over a whole table keeps the promise too; what `con.query` answers has the law that was tested."""
     gone = [-10] if neighbors == "replace" else []
     with alone(10, neighbors=neighbors) as here, alone(*gone, neighbors=neighbors) as there:
         samples = released(here, RUNS), released(there, RUNS)
-        asked = [here.query(TOTAL, epsilon=LOSS).rows[0][0] for _ in range(100)]
+        totals = [here.query(TOTAL, epsilon=LOSS).rows[0][0] for _ in range(100)]
     assert not refuted(*samples, float(LOSS), 0)
-    assert ks_2samp(asked, samples[0]).pvalue > FALSE_ALARM
+    assert ks_2samp(totals, samples[0]).pvalue > FALSE_ALARM
 
 
 @pytest.mark.deep
-def test_too_little_noise_shows_without_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a scale divided by 1.5 one sum over a whole table breaks the promise."""
+def test_too_little_noise_is_found_without_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sum over a whole table breaks the promise with a scale divided by 1.5."""
     plant(monkeypatch, TOO_NARROW)
     with alone(10, neighbors="replace") as here, alone(-10, neighbors="replace") as there:
         assert refuted(released(here, RUNS), released(there, RUNS), float(LOSS), 0)
@@ -203,8 +203,8 @@ SHAPES |= {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_runs_are_enough(shape: str) -> None:
-    """With noise a third too narrow the counts of the best event refute, but with probability 2e-7."""
+def test_number_of_runs_is_sufficient(shape: str) -> None:
+    """Noise a third too narrow is refuted except with probability 2e-7."""
     epsilon, delta, events = SHAPES[shape]
     runs = RUNS - TRAINING
     found = (
@@ -215,7 +215,7 @@ def test_the_runs_are_enough(shape: str) -> None:
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.001, 0.3, 1.0])
-def test_the_bounds_hold_their_level(probability: float) -> None:
+def test_bounds_hold_their_level(probability: float) -> None:
     """Clopper and Pearson's bounds, exactly: they are wrong for few enough of the possible counts."""
     counts = np.arange(RUNS + 1)
     law = binom.pmf(counts, RUNS, probability)

@@ -66,21 +66,21 @@ def con(request: pytest.FixtureRequest) -> Iterator[dpsql.Connection]:
 
 @pytest.mark.parametrize("sql", CHOOSING.values(), ids=CHOOSING)
 def test_intervals_of_chosen_rows_hold(con: dpsql.Connection, sql: str) -> None:
-    """Of all rows that are chosen, nearly as many as is said hold the truth, and a notice says that noise chose them."""
+    """Nearly all chosen rows hold the truth as often as stated, and a notice mentions the choice by noise."""
     truth = 0.5 if "SUM(x)" in sql else SIZE
-    held: list[float] = []
+    covered: list[float] = []
     for _ in range(RUNS):
         result = con.query(sql)
         found = [ends for _, ends in result.intervals()]
         assert all(ends is not None for ends in found)
         if found:
-            held.append(sum(low <= truth <= high for low, high in filter(None, found)) / len(found))
+            covered.append(sum(low <= truth <= high for low, high in filter(None, found)) / len(found))
             assert any(notice.startswith("Noisy values selected") for notice in result.notices)
-    assert held
-    assert sum(held) / len(held) >= least_share(len(held), 0.94)
+    assert covered
+    assert sum(covered) / len(covered) >= least_share(len(covered), 0.94)
 
 
-def test_the_ends_by_which_rows_are_chosen_are_as_wide_as_those_of_the_result(con: dpsql.Connection) -> None:
+def test_choosing_ends_are_as_wide_as_those_of_the_result(con: dpsql.Connection) -> None:
     """Ends in HAVING and in the answer are made for the number of rows that is kept: of a false claim there is few a one."""
     false = 0
     for bound in (SIZE, SIZE - 2, SIZE - 6):
@@ -98,8 +98,8 @@ def test_the_ends_by_which_rows_are_chosen_are_as_wide_as_those_of_the_result(co
     assert false <= 10
 
 
-def test_the_ends_of_the_greatest_are_those_of_the_result(con: dpsql.Connection) -> None:
-    """Where the order is by the value, the number of kept rows is known, and both are equal."""
+def test_ends_of_the_greatest_match_those_of_the_result(con: dpsql.Connection) -> None:
+    """Both are equal where the order is by the value, as the number of kept rows is known."""
     result = con.query(
         "SELECT k, COUNT(*) AS n, DP_INTERVAL_LOW(n), DP_INTERVAL_HIGH(n) FROM t GROUP BY k ORDER BY n DESC LIMIT 5"
     )
@@ -108,16 +108,16 @@ def test_the_ends_of_the_greatest_are_those_of_the_result(con: dpsql.Connection)
 
 
 @pytest.mark.parametrize("sql", BY_KEYS)
-def test_rows_that_keys_choose_have_the_usual_intervals(con: dpsql.Connection, sql: str) -> None:
-    """They are as wide as those of all rows, and no notice speaks of noise."""
+def test_rows_chosen_by_keys_have_the_usual_intervals(con: dpsql.Connection, sql: str) -> None:
+    """They are as wide as those of all rows, and no notice mentions noise."""
     few, every = con.query(sql), con.query("SELECT k, COUNT(*) AS n FROM t GROUP BY k")
     widths = {ends[1] - ends[0] for _, ends in few.intervals() if ends}
     assert widths == {ends[1] - ends[0] for _, ends in every.intervals() if ends}
     assert not any(notice.startswith("Noisy values selected") for notice in few.notices)
 
 
-def test_a_value_whose_noise_nothing_looked_at_has_its_usual_interval(con: dpsql.Connection) -> None:
-    """A median beside the count that chose has the ends that were released with it, unless it is NULL; those that chose have none."""
+def test_value_not_used_in_the_choice_has_its_usual_interval(con: dpsql.Connection) -> None:
+    """A median next to the choosing count keeps its ends, unless it is NULL; the count has none."""
     sql = "SELECT k, COUNT(*) AS n, MEDIAN(x) AS m, DP_INTERVAL_LOW(m) AS low, DP_INTERVAL_HIGH(m) FROM t GROUP BY k "
     for order, known in (("n", True), ("m", False), ("low", False)):
         result = con.query(f"{sql} ORDER BY {order} LIMIT 3")
@@ -125,7 +125,7 @@ def test_a_value_whose_noise_nothing_looked_at_has_its_usual_interval(con: dpsql
         assert found == [known and row[2] is not None for row in result.rows]
 
 
-def test_no_row_and_all_rows_need_nothing(con: dpsql.Connection) -> None:
+def test_choosing_all_or_no_rows_changes_no_interval(con: dpsql.Connection) -> None:
     """A condition that every row meets leaves the intervals as they are; one that none does leaves none."""
     sql = "SELECT k, COUNT(*) AS n FROM t GROUP BY k HAVING n > {}"
     every, none = con.query(sql.format(-(10**6))), con.query(sql.format(10**6))

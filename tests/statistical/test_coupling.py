@@ -62,12 +62,12 @@ def test_refined_noise_has_the_law_of_the_smaller_scale(law: Coupling) -> None:
 
 
 @pytest.mark.parametrize("law", CASES[:4], ids=repr)
-def test_both_have_their_joint_law(law: Coupling) -> None:
+def test_released_and_refined_noise_have_their_joint_law(law: Coupling) -> None:
     """V1 = V2 + W with W independent of V2."""
     assert joint_p_value(law, *drawn(law)) > FALSE_ALARM
 
 
-def test_independent_noise_is_told_from_refined() -> None:
+def test_independent_noise_is_distinguished_from_refined_noise() -> None:
     """The joint test sees noise of the right law that was drawn afresh."""
     law = CASES[1]
     first, _ = drawn(law)

@@ -82,11 +82,11 @@ def con(request: pytest.FixtureRequest) -> Iterator[dpsql.Connection]:
 
 @pytest.mark.parametrize("sql", STEADY.values(), ids=STEADY)
 def test_derived_intervals_hold(con: dpsql.Connection, sql: str) -> None:
-    """As often as is said, in all rows."""
+    """They hold as often as stated, in all rows."""
     exact: duckdb.DuckDBPyConnection = con.truth  # type: ignore[attr-defined]
     whole = sql.split(" ORDER BY n DESC", maxsplit=1)[0]
     truth = {row[:-1]: row[-1] for row in exact.execute(whole).fetchall()}
-    held: list[float] = []
+    covered: list[float] = []
     for _ in range(RUNS):
         result = con.query(sql, delta=1e-6)
         shares = []
@@ -96,20 +96,20 @@ def test_derived_intervals_hold(con: dpsql.Connection, sql: str) -> None:
                 low, high = ends[-1]
                 assert low - 1e-9 <= float(row[-1]) <= high + 1e-9
                 shares.append(low - 1e-9 <= truth[row[:-1]] <= high + 1e-9)
-        held.append(sum(shares) / len(shares))
-    assert sum(held) / RUNS >= least_share(RUNS, 0.94)
+        covered.append(sum(shares) / len(shares))
+    assert sum(covered) / RUNS >= least_share(RUNS, 0.94)
 
 
 @pytest.mark.parametrize("sql", CHOSEN.values(), ids=CHOSEN)
-def test_what_noise_chooses_has_no_interval_and_a_notice(con: dpsql.Connection, sql: str) -> None:
-    """A greatest value, a rank, and what reads rows by their noisy values."""
+def test_value_chosen_by_noise_has_no_interval_and_a_notice(con: dpsql.Connection, sql: str) -> None:
+    """A greatest value, a rank, and an expression that reads rows by noisy values have no interval."""
     result = con.query(sql)
     assert all(ends[-1] is None for ends in result.intervals())
     assert any(notice.startswith("y has noise, and no interval is known") for notice in result.notices)
 
 
-def test_a_divisor_that_may_be_nothing_leaves_the_share_open(con: dpsql.Connection) -> None:
-    """Where noise may turn the sign of a total, the interval has no end.
+def test_divisor_that_may_be_zero_gives_an_open_interval(con: dpsql.Connection) -> None:
+    """The interval has no end where noise may turn the sign of a total.
 
     The total of nobody is noise alone: an interval is closed only where it lies more than two standard deviations
     from zero, which twenty answers do together with a probability below 1e-20.
@@ -119,7 +119,7 @@ def test_a_divisor_that_may_be_nothing_leaves_the_share_open(con: dpsql.Connecti
     assert any(found is not None and found[1] - found[0] == float("inf") for found in ends)
 
 
-def test_simulating_charges_nothing_and_is_the_same_again(con: dpsql.Connection) -> None:
+def test_simulation_is_free_and_reproducible(con: dpsql.Connection) -> None:
     """The draws are a fixed public stream."""
     result = con.query(STEADY["a share of the total"])
     spent = str(con.budget())
@@ -129,7 +129,7 @@ def test_simulating_charges_nothing_and_is_the_same_again(con: dpsql.Connection)
 
 
 @pytest.mark.parametrize("digits", [0, -3])
-def test_what_rounding_hides_is_a_point(con: dpsql.Connection, digits: int) -> None:
+def test_rounded_constant_has_a_point_interval(con: dpsql.Connection, digits: int) -> None:
     """A rounded share that no noise changes has an interval without width, and is not left without one."""
     sql = f"SELECT kind, ROUND(n / SUM(n) OVER (), {digits}) AS y FROM {BY_KIND}"
     result = con.query(sql, epsilon=1000)
@@ -147,8 +147,8 @@ def test_many_groups_are_not_simulated(con: dpsql.Connection, monkeypatch: pytes
         assert any(notice.startswith("y has noise") for notice in result.notices) is not known
 
 
-def test_a_table_without_rows_is_simulated(con: dpsql.Connection) -> None:
-    """Where min_frequency withholds every group, what is computed of none has no interval, and asking for it raises nothing."""
+def test_table_without_rows_is_simulated(con: dpsql.Connection) -> None:
+    """Values computed of no groups have no interval, and reading it raises nothing."""
     sql = "SELECT kind, (SELECT COUNT(*) FROM t WHERE t.kind = w.kind AND x > 9) AS y FROM w"
     data: duckdb.DuckDBPyConnection = con.truth  # type: ignore[attr-defined]
     with dpsql.connect(

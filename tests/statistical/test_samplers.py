@@ -94,19 +94,19 @@ def low_digits_p_value(scale: Fraction, draws: Integers) -> float:
 
 
 @pytest.mark.parametrize("scale", SCALES, ids=str)
-def test_geometric_law(scale: Fraction) -> None:
+def test_geometric_samples_follow_the_law(scale: Fraction) -> None:
     """10**6 geometric draws follow the exact law."""
     assert geometric_p_value(scale, sample_two_sided_geometric(scale, DRAWS, SystemEntropy())) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("scale", SCALES[2:], ids=str)
-def test_low_digits_law(scale: Fraction) -> None:
+def test_low_digits_follow_the_law(scale: Fraction) -> None:
     """The sign and last five binary digits of 10**6 geometric draws follow the exact law."""
     assert low_digits_p_value(scale, sample_two_sided_geometric(scale, DRAWS, SystemEntropy())) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("sigma", SCALES, ids=str)
-def test_gaussian_law(sigma: Fraction) -> None:
+def test_gaussian_samples_follow_the_law(sigma: Fraction) -> None:
     """10**6 discrete Gaussian draws follow the exact law."""
     assert gaussian_p_value(sigma, sample_discrete_gaussian(sigma**2, DRAWS, SystemEntropy())) > FALSE_ALARM
 
@@ -133,7 +133,7 @@ def cube_p_value(scale: Fraction, dimensions: int, draws: Integers) -> float:
 @pytest.mark.parametrize(
     ("scale", "dimensions"), [(Fraction(1, 2), 2), (Fraction(3), 2), (Fraction(4, 3), 3), (Fraction(1), 4)]
 )
-def test_cube_law(scale: Fraction, dimensions: int) -> None:
+def test_l_infinity_samples_follow_the_law(scale: Fraction, dimensions: int) -> None:
     """10**6 vectors follow the exact law: each one near zero, and the norms of those beyond."""
     assert (
         cube_p_value(scale, dimensions, sample_l_infinity_vectors(scale, dimensions, DRAWS, SystemEntropy()))
@@ -166,7 +166,7 @@ STAIRCASES = [
 
 
 @pytest.mark.parametrize(("loss", "width", "inner"), STAIRCASES)
-def test_staircase_law(loss: Fraction, width: int, inner: int) -> None:
+def test_staircase_samples_follow_the_law(loss: Fraction, width: int, inner: int) -> None:
     """10**6 draws follow the exact law; half of what is not zero has a minus sign."""
     draws = sample_staircase(loss, width, inner, DRAWS, SystemEntropy())
     assert staircase_p_value(loss, width, inner, draws) > FALSE_ALARM
@@ -175,14 +175,14 @@ def test_staircase_law(loss: Fraction, width: int, inner: int) -> None:
 @pytest.mark.parametrize(
     ("loss", "width", "inner"), [(Fraction(2), 40, 14), (Fraction(2), 41, 13), (Fraction(41, 20), 40, 13)]
 )
-def test_another_staircase_is_noticed(loss: Fraction, width: int, inner: int) -> None:
+def test_another_staircase_is_found(loss: Fraction, width: int, inner: int) -> None:
     """Draws whose first stair, whose width or whose loss is a little another fail the test above."""
     draws = sample_staircase(loss, width, inner, DRAWS, SystemEntropy())
     assert staircase_p_value(Fraction(2), 40, 13, draws) < FALSE_ALARM
 
 
 @pytest.mark.parametrize("shift", [-1, 1])
-def test_a_cube_of_another_radius_is_noticed(monkeypatch: pytest.MonkeyPatch, shift: int) -> None:
+def test_vectors_of_another_radius_are_found(monkeypatch: pytest.MonkeyPatch, shift: int) -> None:
     """Radii with one geometric magnitude more or less than the law's fail the test above."""
     indices = sampler._sample_eulerian_indices
 
@@ -224,7 +224,7 @@ def defect(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, float], None]:
 
 
 @pytest.mark.parametrize("index", [0, 3, 9, -1])
-def test_a_wrong_threshold_is_noticed(defect: Callable[[int, float], None], index: int) -> None:
+def test_wrong_threshold_is_found(defect: Callable[[int, float], None], index: int) -> None:
     """A coin that is 3% off, be it a low digit, a high one or the sign, fails the tests above."""
     defect(index, 0.03)
     scale = Fraction(1000)
@@ -233,7 +233,7 @@ def test_a_wrong_threshold_is_noticed(defect: Callable[[int, float], None], inde
 
 
 @pytest.mark.parametrize("sigma", SCALES, ids=str)
-def test_a_dropped_rejection_is_noticed(monkeypatch: pytest.MonkeyPatch, sigma: Fraction) -> None:
+def test_dropped_rejection_is_found(monkeypatch: pytest.MonkeyPatch, sigma: Fraction) -> None:
     """Proposals that are all accepted are not discrete Gaussian, and the test says so."""
 
     def lax(proposals: Integers, *_: object) -> NDArray[np.bool_]:
@@ -243,7 +243,7 @@ def test_a_dropped_rejection_is_noticed(monkeypatch: pytest.MonkeyPatch, sigma: 
     assert gaussian_p_value(sigma, sample_discrete_gaussian(sigma**2, DRAWS, SystemEntropy())) < FALSE_ALARM
 
 
-def test_a_double_zero_is_noticed() -> None:
+def test_double_zero_is_found() -> None:
     """The classic slip, a sign put before a geometric magnitude so that zero has two ways, fails."""
     scale = Fraction(10)
     draws = sample_two_sided_geometric(scale, DRAWS, SystemEntropy())

@@ -55,7 +55,7 @@ def connection(
 @pytest.mark.parametrize("accountant", ["pure", "zcdp"])
 @pytest.mark.parametrize(("unit", "aggregates"), QUERIES.values(), ids=QUERIES)
 def test_intervals_of_shown_counts_hold(unit: str, aggregates: str, accountant: str) -> None:
-    """Whatever the size, among shown groups; the interval that knows of no threshold misses all small ones.
+    """They hold for shown groups of any size; an interval without the threshold misses small ones.
 
     A count that is smaller than the threshold by more than that interval's half width is shown only if it is missed.
     """
@@ -69,7 +69,7 @@ def test_intervals_of_shown_counts_hold(unit: str, aggregates: str, accountant: 
     )
     small = math.ceil(plan.selection.count - plain) - 1
     sizes = [math.ceil(part * plan.selection.count) for part in PARTS]
-    held: dict[int, list[bool]] = defaultdict(list)
+    covered: dict[int, list[bool]] = defaultdict(list)
     missed = []
     with connection(accountant, unit, [small] * 2 + sizes) as con:
         result = con.query(sql, epsilon=EPSILON)
@@ -78,10 +78,10 @@ def test_intervals_of_shown_counts_hold(unit: str, aggregates: str, accountant: 
         assert ends is not None
         assert isinstance(value, int)
         assert ends[0] - 0.5 <= value <= ends[1] + 0.5
-        held[size].append(ends[0] <= size <= ends[1])
+        covered[size].append(ends[0] <= size <= ends[1])
         missed += [abs(value - size) > plain] * (size == small)
-    assert sorted(held) == sorted([small, *sizes])
-    for found in held.values():
+    assert sorted(covered) == sorted([small, *sizes])
+    for found in covered.values():
         assert sum(found) / len(found) >= least_share(len(found), CONFIDENCE - 0.01)
     assert all(missed)
 
@@ -90,7 +90,7 @@ def test_intervals_of_shown_counts_hold(unit: str, aggregates: str, accountant: 
 @pytest.mark.parametrize(
     ("unit", "rows"), [("row", 1), ("u", 4)], ids=["rows are units", "rows beside units"]
 )
-def test_intervals_of_what_shares_its_cells_hold(unit: str, rows: int, accountant: str) -> None:
+def test_intervals_of_values_with_the_count_s_cells_hold(unit: str, rows: int, accountant: str) -> None:
     """A sum, a mean and a ratio whose noise is that of the count hold too, however small the groups.
 
     So does a count of rows in the cells by which units are counted.
@@ -101,14 +101,14 @@ def test_intervals_of_what_shares_its_cells_hold(unit: str, rows: int, accountan
     assert plan.selection is not None
     assert all(measured.vector.padded for measured in plan.vectors) == (rows > 1)
     sizes = [math.ceil(part * plan.selection.count) for part in (0.5, 0.7)]
-    held: dict[str, list[bool]] = defaultdict(list)
+    covered: dict[str, list[bool]] = defaultdict(list)
     with connection(accountant, unit, sizes, rows=rows) as con:
         result = con.query(sql, epsilon=EPSILON)
     for (key, *_), (_, *found) in zip(result.rows, result.intervals(CONFIDENCE), strict=True):
         size = int(str(key).partition(" in ")[0])
         for name, exact, ends in zip(result.columns[1:], (size, 0.25 * size, 0.25, 0.25), found, strict=True):
             if ends is not None:
-                held[name].append(ends[0] - 1e-9 <= exact <= ends[1] + 1e-9)
-    assert len(held) == 4
-    for kept in held.values():
+                covered[name].append(ends[0] - 1e-9 <= exact <= ends[1] + 1e-9)
+    assert len(covered) == 4
+    for kept in covered.values():
         assert sum(kept) / len(kept) >= least_share(len(kept), CONFIDENCE - 0.01)

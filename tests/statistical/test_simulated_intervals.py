@@ -54,7 +54,7 @@ def accountant(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_the_hard_shapes_are_as_hard_as_can_be() -> None:
+def test_hard_expressions_are_at_their_turning_points() -> None:
     """The exact value lies where the expression turns, and all that it chooses among is equal."""
     (choice,) = (shape for shape in SHAPES.values() if shape.startswith("GREATEST"))
     parts = choice.removeprefix("GREATEST(").removesuffix(")")
@@ -91,19 +91,19 @@ def runs(
 
 def coverage(found: Iterator[tuple[float, Ends, float]]) -> tuple[float, int]:
     """The share of intervals that hold the exact value, to rounding, and how many there are."""
-    held = []
+    covered = []
     for value, ends, exact in found:
         assert ends is not None
         low, high = ends
         assert low <= value <= high
         near = 1e-9 * max(1.0, abs(exact))
-        held.append(low - near <= exact <= high + near)
-    return float(np.mean(held)), len(held)
+        covered.append(low - near <= exact <= high + near)
+    return float(np.mean(covered)), len(covered)
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_simulated_intervals_hold(accountant: str, shape: str) -> None:
-    """In 800 runs each, but for sampling error, at a loss at which noise and values are of one size."""
+    """They hold in 800 runs each, within sampling error, where noise and values are of one size."""
     found, size = coverage(runs(accountant, shape, 1, 1, 800))
     assert found >= least_share(size, CONFIDENCE - 0.01)
 
@@ -112,18 +112,18 @@ def test_simulated_intervals_hold(accountant: str, shape: str) -> None:
 @pytest.mark.parametrize("epsilon", LOSSES.values(), ids=LOSSES)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_simulated_intervals_hold_in_many_runs(accountant: str, shape: str, epsilon: float) -> None:
-    """In 5,000 runs each, at losses at which the noise is a small and a large part of the values."""
+    """They hold in 5,000 runs each, where the noise is a small and a large part of the values."""
     found, size = coverage(runs(accountant, shape, epsilon, 5, GROUPS))
     print(f"{accountant} {shape} at {epsilon}: {found:.4f} of {size}")
     assert found >= least_share(size, CONFIDENCE - 0.01)
 
 
 @pytest.mark.parametrize("shape", ["SUM(x) - SUM(y)", "SUM(x) / SUM(y)"])
-def test_they_are_no_wider_than_they_must_be(accountant: str, shape: str) -> None:
-    """Where noise is small, half as wide an interval would hold the exact value too seldom."""
-    held = [
+def test_simulated_intervals_are_not_too_wide(accountant: str, shape: str) -> None:
+    """An interval half as wide would hold the exact value too seldom, where noise is small."""
+    covered = [
         abs(value - exact) <= (ends[1] - ends[0]) / 4
         for value, ends, exact in runs(accountant, shape, 4, 1, 300)
         if ends is not None
     ]
-    assert np.mean(held) < 0.9
+    assert np.mean(covered) < 0.9

@@ -33,9 +33,9 @@ def flights() -> Iterator[tuple[Study, duckdb.DuckDBPyConnection]]:
 def test_intervals_hold_the_numbers_of_flights(
     flights: tuple[Study, duckdb.DuckDBPyConnection], accountant: str, keys: str
 ) -> None:
-    """At a small loss, of aircraft with up to 575 flights where 800 are allowed."""
+    """They hold at a small loss for aircraft with up to 575 flights where 800 are allowed."""
     study, database = flights
-    held, far = [], []
+    covered, far = [], []
     for statement in (one for one in study.statements if one.title in ASKED):
         policy = study.policy(accountant, statement, secret=keys == "secret")
         with dpsql.connect(database, policy=policy, ledger=":memory:", replay=False) as connection:
@@ -44,9 +44,9 @@ def test_intervals_hold_the_numbers_of_flights(
                 found = connection.query(statement.sql, epsilon="0.2", delta="1e-6")
                 tally = Tally.of(cells_of(truth, found.rows, found.intervals()))
                 if tally.bounded:
-                    held.append(tally.held_share)
+                    covered.append(tally.held_share)
                     far.append(tally.far_share)
-    if held or (accountant, keys) != ("pure", "secret"):  # where it may show no group
-        assert sum(held) >= least_share(len(held), HELD) * len(held)
+    if covered or (accountant, keys) != ("pure", "secret"):  # where it may show no group
+        assert sum(covered) >= least_share(len(covered), HELD) * len(covered)
         assert sum(far) <= largest_share(len(far), FAR) * len(far)
-        assert len(held) > 3 * ANSWERS or (accountant, keys) == ("pure", "secret")
+        assert len(covered) > 3 * ANSWERS or (accountant, keys) == ("pure", "secret")

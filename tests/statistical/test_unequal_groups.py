@@ -42,10 +42,10 @@ def data() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @pytest.mark.parametrize("accountant", ["zcdp", "pure"])
 @pytest.mark.parametrize("sql", QUERIES.values(), ids=QUERIES)
-def test_the_largest_groups_hold_as_often_as_others(
+def test_intervals_of_the_largest_groups_hold_as_often_as_others(
     data: duckdb.DuckDBPyConnection, sql: str, accountant: str
 ) -> None:
-    """Of the largest two, and of all; and those of small groups are not wider than their noise asks for."""
+    """The largest two hold as often as all groups; small groups' intervals are not too wide."""
     columns = {
         "g": {"type": "integer", "values": [*range(GROUPS)], "nullable": False},
         "x": {"type": "double", "bounds": [0, 20]},
@@ -57,18 +57,18 @@ def test_the_largest_groups_hold_as_often_as_others(
         "tables": {"t": {"unit": "u", "rows_per_unit": 200, "columns": columns}},
     }
     truth = dict(data.execute(sql).fetchall())
-    held, widths = defaultdict[object, list[bool]](list), defaultdict[object, list[float]](list)
+    covered, widths = defaultdict[object, list[bool]](list), defaultdict[object, list[float]](list)
     with dpsql.connect(data, policy=policy, ledger=":memory:", replay=False, epsilon=1) as con:
         for _ in range(RUNS):
             result = con.query(sql)
             for (key, value), (_, ends) in zip(result.rows, result.intervals(), strict=True):
                 if ends is None or not isinstance(value, (int, float)):
                     continue
-                held[key].append(ends[0] <= truth.get(key, 0) <= ends[1])
+                covered[key].append(ends[0] <= truth.get(key, 0) <= ends[1])
                 widths[key].append((ends[1] - value) / (value - ends[0]))
-    for key in {0, 1, None} & set(held):
-        assert sum(held[key]) / len(held[key]) >= least_share(RUNS, 0.9)
-    every = [each for found in held.values() for each in found]
+    for key in {0, 1, None} & set(covered):
+        assert sum(covered[key]) / len(covered[key]) >= least_share(RUNS, 0.9)
+    every = [each for found in covered.values() for each in found]
     assert sum(every) / len(every) >= 0.92
     # Noise apart, small groups are as they were.
     assert np.median([each for key in range(12, GROUPS) for each in widths[key]]) < 1.4
@@ -77,7 +77,7 @@ def test_the_largest_groups_hold_as_often_as_others(
 MANY_UNITS, MANY, FEWER_RUNS = 8000, 200, 30
 
 
-def test_large_groups_hold_what_units_lose_that_are_in_most_groups() -> None:
+def test_intervals_of_large_groups_include_lost_contributions() -> None:
     """A unit of many groups has several times its l2 norm in them all, and loses as many times what its norm does.
 
     The number of rows of a unit has a power law of 1.8, and each row is in a group as if drawn from all rows.
@@ -95,7 +95,7 @@ def test_large_groups_hold_what_units_lose_that_are_in_most_groups() -> None:
         "tables": {"t": {"unit": "u", "rows_per_unit": 1000, "columns": columns}},
     }
     truth = np.bincount(groups, minlength=MANY)
-    held = np.zeros(MANY)
+    covered = np.zeros(MANY)
     with duckdb.connect() as made:
         frame = pd.DataFrame({"u": units, "g": groups})
         made.register("frame", frame)
@@ -105,9 +105,9 @@ def test_large_groups_hold_what_units_lose_that_are_in_most_groups() -> None:
             for _ in range(FEWER_RUNS):
                 result = con.query("SELECT g, COUNT(*) FROM t GROUP BY g")
                 ends = {row[0]: found[1] for row, found in zip(result.rows, result.intervals(), strict=True)}
-                held += [
+                covered += [
                     (found := ends[key]) is not None and found[0] <= count <= found[1]
                     for key, count in enumerate(truth)
                 ]
-    assert held[0] / FEWER_RUNS >= least_share(FEWER_RUNS, 0.95)
-    assert held.mean() / FEWER_RUNS >= 0.9
+    assert covered[0] / FEWER_RUNS >= least_share(FEWER_RUNS, 0.95)
+    assert covered.mean() / FEWER_RUNS >= 0.9

@@ -35,8 +35,8 @@ def test_each_query_has_its_verdict(unit: str) -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_the_errors_have_fallen(unit: str) -> None:
-    """Where there is an error at both losses, it is no larger at more loss: but for 100%, of no answer at either."""
+def test_errors_fall_with_a_larger_loss(unit: str) -> None:
+    """An error at both losses is no larger at more loss, except 100%, which stands for no answer."""
     lines = [re.findall(r"([\d.]+)% \|", line) for line in table(unit)]
     both = [tuple(map(float, errors)) for errors in lines if len(errors) == 2]
     assert len(both) >= 20
@@ -45,7 +45,7 @@ def test_the_errors_have_fallen(unit: str) -> None:
     assert all(large <= small for small, large in both if (small, large) not in of_nothing)
 
 
-def test_what_it_points_to_is_there() -> None:
+def test_linked_files_exist() -> None:
     """Each query and rewrite that the page links to is a file."""
     links = LINK.findall(PAGE)
     assert links

@@ -67,7 +67,7 @@ def charged(study: Connection) -> int:
     return len(study.engine.ledger.list_entries())
 
 
-def asked(
+def compare_answers(
     study: Connection,
     exact: duckdb.DuckDBPyConnection,
     sql: str,
@@ -103,12 +103,12 @@ def hold(answers: list[Comparison], *, of_the_same_rows: bool = True) -> None:
 
 
 @pytest.mark.parametrize(("unit", "number"), ANSWERED)
-def test_an_answer_is_exact_but_for_its_noise(
+def test_answer_is_exact_within_its_noise(
     studies: dict[str, Connection], exact: duckdb.DuckDBPyConnection, unit: str, number: int
 ) -> None:
     """It has DuckDB's columns and groups, is charged, and DuckDB's numbers are within narrowing intervals."""
     before = charged(studies[unit])
-    answers = asked(studies[unit], exact, QUERIES[number], keys(number))
+    answers = compare_answers(studies[unit], exact, QUERIES[number], keys(number))
     hold(answers, of_the_same_rows=number not in DECIDED)
     assert number in SPARSE[unit] or _complete(answers, from_bounds=number == 13)
     assert charged(studies[unit]) > before
@@ -120,8 +120,8 @@ def _complete(answers: list[Comparison], *, from_bounds: bool) -> bool:
 
 
 @pytest.mark.parametrize(("unit", "number"), ANSWERED)
-def test_all_noise_falls(studies: dict[str, Connection], unit: str, number: int) -> None:
-    """Whatever is measured for an answer, also one without rows, has less noise at more loss."""
+def test_all_noise_falls_with_a_larger_loss(studies: dict[str, Connection], unit: str, number: int) -> None:
+    """Every measurement of an answer, also of one without rows, has less noise at more loss."""
     engine = studies[unit].engine
     small, large = (
         expected(plan_and_match(engine, Query(QUERIES[number], epsilon=Fraction(loss), replay=False)))
@@ -132,14 +132,17 @@ def test_all_noise_falls(studies: dict[str, Connection], unit: str, number: int)
 
 
 @pytest.mark.parametrize(("unit", "number"), DERIVED)
-def test_the_error_of_a_quotient_falls(
+def test_error_of_a_quotient_falls(
     studies: dict[str, Connection], exact: duckdb.DuckDBPyConnection, unit: str, number: int
 ) -> None:
-    """Of nine answers each, the middle error is smaller at more loss."""
+    """The median error of nine answers is smaller at more loss."""
     errors = [
         [answer.error for answer in runs]
         for runs in zip(
-            *(asked(studies[unit], exact, QUERIES[number], keys(number), QUOTIENT_LOSSES) for _ in range(9)),
+            *(
+                compare_answers(studies[unit], exact, QUERIES[number], keys(number), QUOTIENT_LOSSES)
+                for _ in range(9)
+            ),
             strict=True,
         )
     ]
@@ -150,7 +153,7 @@ def test_the_error_of_a_quotient_falls(
 @pytest.mark.parametrize(
     ("unit", "number"), [(unit, number) for unit, numbers in PUBLIC.items() for number in numbers]
 )
-def test_what_is_public_is_exact_and_free(
+def test_public_query_is_exact_and_free(
     studies: dict[str, Connection], exact: duckdb.DuckDBPyConnection, unit: str, number: int
 ) -> None:
     """A query on public tables has DuckDB's rows, in its order, and is not charged."""
@@ -164,8 +167,8 @@ def test_what_is_public_is_exact_and_free(
 @pytest.mark.parametrize(
     ("unit", "number"), [(unit, number) for unit, numbers in REFUSED.items() for number in numbers]
 )
-def test_a_refusal_says_why(studies: dict[str, Connection], unit: str, number: int) -> None:
-    """It has its code, a reason and a way out, and is free."""
+def test_refusal_has_a_code_and_a_reason(studies: dict[str, Connection], unit: str, number: int) -> None:
+    """Each refusal has a code, a reason and an alternative, and is free."""
     before = charged(studies[unit])
     with pytest.raises(dpsql.QueryRejected) as caught:
         studies[unit].query(QUERIES[number])
@@ -175,16 +178,16 @@ def test_a_refusal_says_why(studies: dict[str, Connection], unit: str, number: i
 
 
 @pytest.mark.parametrize(("unit", "number"), REWRITES)
-def test_what_is_asked_instead_is_answered(
+def test_rewrite_of_a_refused_query_is_answered(
     studies: dict[str, Connection], exact: duckdb.DuckDBPyConnection, unit: str, number: int
 ) -> None:
-    """Every group of the rewrite is shown, with numbers that are exact but for their noise."""
-    answers = asked(studies[unit], exact, REWRITES[unit, number], rewritten_keys(unit, number))
+    """Every group of the rewrite is shown, with numbers that are exact within their noise."""
+    answers = compare_answers(studies[unit], exact, REWRITES[unit, number], rewritten_keys(unit, number))
     hold(answers)
     assert _complete(answers, from_bounds="bracket" in REWRITES[unit, number])
 
 
-def test_there_is_something_to_ask_instead() -> None:
-    """Of what is refused, and of what shows next to nothing."""
+def test_each_refused_query_has_a_rewrite() -> None:
+    """Each query that shows next to nothing has one, too."""
     poor = {(unit, number) for unit in UNITS for number in REFUSED[unit].keys() | SPARSE[unit]}
     assert set(REWRITES) == poor

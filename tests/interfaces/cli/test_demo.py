@@ -15,7 +15,7 @@ from dpsql.policy import load
 PLAN, VISITS = 0, 2
 
 
-def test_the_demo_asks_five_questions(run: Run) -> None:
+def test_demo_runs_five_queries(run: Run) -> None:
     """For each: the query, the private answer with interval, the true one, the budget left."""
     ran = run("demo")
     assert (ran.code, ran.err) == (0, "")

@@ -50,7 +50,7 @@ def test_a_lock_is_shown_and_opened(run: Run, study: Path) -> None:
     assert "by olga: mended" in said
 
 
-def test_check_reports_a_ledger_that_it_cannot_open(run: Run, study: Path, tmp_path: Path) -> None:
+def test_check_reports_a_ledger_with_a_key_as_unchecked(run: Run, study: Path, tmp_path: Path) -> None:
     """A ledger with a key is reported as not checked, not skipped silently."""
     policy, key = study.with_suffix(".yaml"), tmp_path / "key"
     key.write_text("a secret of the owner's, long enough")

@@ -198,7 +198,7 @@ def test_a_receipt_is_verified_from_a_file_or_standard_input(run: Run, ledger: P
         assert "not verified: that rows delivered with the receipt are the answer" in ran.out
 
 
-def test_receipts_without_a_charge_say_so(run: Run, study: Path) -> None:
+def test_receipts_state_a_missing_charge(run: Run, study: Path) -> None:
     """What was answered again names who paid; of an explanation, and of public tables, nothing is in the ledger."""
     ledger = study.with_suffix(".ledger")
     with dpsql.connect(str(study), policy=study.with_suffix(".yaml")) as connection:
@@ -302,7 +302,7 @@ def test_a_receipt_of_an_edited_entry_is_refused(run: Run, ledger: Path) -> None
 
 
 @pytest.mark.parametrize("command", ["query", "explain", "shell", "run"])
-def test_every_command_that_asks_takes_an_anchor(command: str, run: Run, study: Path, tmp_path: Path) -> None:
+def test_every_query_command_takes_an_anchor(command: str, run: Run, study: Path, tmp_path: Path) -> None:
     """It is made with the ledger, and beside it a ledger that lost its last entry is refused."""
     anchor, ledger = tmp_path / "study.anchor", study.with_suffix(".ledger")
     sql = "SELECT COUNT(*) AS n FROM visits"

@@ -304,7 +304,7 @@ def test_after_an_error_everything_up_to_sync_is_skipped() -> None:
     assert kinds(ask(conversation, parse("bad"), message(b"D", b"S\0"), execute(), SYNC)) == "1EZ"
 
 
-def test_a_portal_is_run_once_however_often_it_is_executed() -> None:
+def test_portal_runs_once() -> None:
     """Each run could be a charge."""
     conversation = ready()
     ran = []

@@ -28,7 +28,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.mark.deep
 @pytest.mark.timeout(120 + 2 * _SECONDS)
-def test_memory_threads_and_files_stay_as_they_are(served: Served) -> None:
+def test_memory_threads_and_files_stay_constant(served: Served) -> None:
     found = soak(served, _SECONDS)
     assert found.readings[-1].answered > 20
     assert set(found.errors) == {"42803", "group_by"}

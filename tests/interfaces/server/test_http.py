@@ -52,7 +52,7 @@ def test_an_answer_has_rows_intervals_cost_and_receipt(shared: Served, token: st
     assert later["ends"] == narrow["ends"]
 
 
-def test_an_arrow_stream_has_the_rows_and_all_else_beside_them(shared: Served, token: str) -> None:
+def test_arrow_stream_has_the_rows_and_metadata(shared: Served, token: str) -> None:
     body = {"sql": GROUPED, "epsilon": 0.5}
     told = shared.ask("/v1/query", body, token=token, headers={"Accept": f"{ARROW}, application/json;q=0.5"})
     assert (told.status, told.headers["content-type"]) == (200, ARROW)
@@ -328,9 +328,7 @@ def test_stored_releases_are_combined_free(shared: Served, token: str) -> None:
     assert shared.ask("/v1/combine", wrong, token=token).code == "argument"
 
 
-def test_a_query_that_runs_too_long_is_cancelled_and_says_whether_it_was_charged(
-    tmp_path: Path, serve: Serve
-) -> None:
+def test_timed_out_query_states_whether_it_was_charged(tmp_path: Path, serve: Serve) -> None:
     """After `seconds` it ends before its charge, or goes on to its answer."""
     with serve(tmp_path, limits=Limits(workers=1)) as served:
         token = served.token()

@@ -327,9 +327,7 @@ def test_parameter_types_are_inferred_from_their_context(
         ("{v,m}", []),
     ],
 )
-def test_an_array_literal_is_read_as_postgresql_reads_it(
-    catalogue: PgCatalog, text: str, found: list[str]
-) -> None:
+def test_array_literal_is_read_as_by_postgresql(catalogue: PgCatalog, text: str, found: list[str]) -> None:
     query = "SELECT relname FROM pg_class WHERE relkind = ANY($1) AND relnamespace = 2200 ORDER BY 1"
     assert [name for (name,) in asked(catalogue, query, [text])] == found
     written = query.replace("$1", f"'{text}'")

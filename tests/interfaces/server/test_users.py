@@ -177,7 +177,7 @@ def test_commands_add_list_change_and_remove_users(
     assert run("remove", "ana")[0] == 1
 
 
-def test_a_server_without_users_who_may_query_does_not_start(tmp_path: Path) -> None:
+def test_server_without_querying_users_does_not_start(tmp_path: Path) -> None:
     from dpsql.interfaces.server.service import Service
     from dpsql.policy import load
 

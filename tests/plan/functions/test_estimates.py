@@ -19,8 +19,8 @@ OF_A_NUMBER = [function for function in FUNCTIONS.values() if (Type.DOUBLE,) in 
 
 
 @pytest.mark.parametrize("function", OF_A_NUMBER, ids=lambda entry: entry.name)
-def test_no_entry_fails_where_the_least_and_the_largest_value_are_close(function: Function) -> None:
-    """Of differences, which the engine knows but for their last digits."""
+def test_no_entry_fails_on_close_extremes(function: Function) -> None:
+    """Differences are tried that the engine knows up to their last digits."""
     call = build(function, [column(0, Type.DOUBLE)])
     assert call is not None
     row = "SELECT CAST(n AS DOUBLE) - CAST(m AS DOUBLE) AS c FROM t"

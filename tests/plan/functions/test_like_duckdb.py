@@ -71,8 +71,8 @@ _BY_BEGINNINGS = frozenset(
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("function", BY_TYPE, ids=lambda entry: entry.name)
-def test_the_text_of_a_call_means_the_call(function: Function) -> None:
-    """What the signature shows is read as the entry, with the same arguments."""
+def test_text_of_a_call_means_the_call(function: Function) -> None:
+    """The text of the signature is read as the entry, with the same arguments."""
     for types in signatures(function):
         for call in calls(function, types, most=4):
             assert read_back(scalar(call), call) == call
@@ -80,7 +80,7 @@ def test_the_text_of_a_call_means_the_call(function: Function) -> None:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("function", BY_TYPE, ids=lambda entry: entry.name)
-def test_duckdb_computes_the_same(bench: Bench, function: Function) -> None:
+def test_values_match_duckdb(bench: Bench, function: Function) -> None:
     """On every row the value is DuckDB's own, or NULL where that is an error, infinite or out of the calendar."""
     for types in signatures(function):
         for call in calls(function, types, most=2):
@@ -137,7 +137,7 @@ def _excused(call: Call, row: list[str | None]) -> bool:
     return call.function.name == "strptime" and any(_WORDS.fullmatch(str(value)) for value in row)
 
 
-def test_every_name_is_duckdbs() -> None:
+def test_every_name_is_a_duckdb_function() -> None:
     """Each name that is called by is one of DuckDB's functions, and none is volatile or has effects."""
     known = duckdb.execute(
         "SELECT lower(function_name), bool_or(has_side_effects OR stability = 'VOLATILE') FROM duckdb_functions() "
@@ -160,7 +160,7 @@ def test_every_name_is_read(name: str) -> None:
                     assert read_back(text, call) == call, text
 
 
-def test_a_negative_number_has_the_bits_of_its_type() -> None:
+def test_negative_number_has_the_bits_of_its_type() -> None:
     """BIT_COUNT of a column counts as many bits as DuckDB has for its type, through derived tables and unions too."""
     database = duckdb.connect()
     kinds = {"t": "TINYINT", "s": "SMALLINT", "i": "INTEGER", "b": "BIGINT"}

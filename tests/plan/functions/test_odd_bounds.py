@@ -69,7 +69,7 @@ def test_rules_derive_an_interval_of_anything(function: Function) -> None:
     "end", [end for end in ENDS if end is not None], ids=lambda end: str(end) if len(str(end)) < 30 else None
 )
 def test_factorials_of_one_end_have_an_interval(end: Fraction) -> None:
-    """As of GREATEST(x, 9223372036854775807), which has no high end."""
+    """GREATEST(x, 9223372036854775807), for example, has no high end."""
     for known in (Interval(end), Interval(None, end), Interval(end, end)):
         for call in calls(FUNCTIONS["factorial"], (Type.INTEGER,), [known], most=1):
             assert derive_interval(call).is_within(9 * 10**36)
@@ -77,7 +77,7 @@ def test_factorials_of_one_end_have_an_interval(end: Fraction) -> None:
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
 def test_extremes_lie_in_the_interval(engine: duckdb.DuckDBPyConnection, function: Function) -> None:
-    """What the engine computes at the ends of the types, one argument's interval ending at each of them."""
+    """The engine's values are in the interval whose argument ends at an end of its type."""
     for types in list(signatures(function))[:4]:
         if not types or not all(kind in EXTREMES for kind in types):
             continue

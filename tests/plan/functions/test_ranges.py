@@ -146,7 +146,7 @@ def test_values_lie_in_the_interval(engine: duckdb.DuckDBPyConnection, function:
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
 def test_values_lie_in_the_domain(engine: duckdb.DuckDBPyConnection, function: Function) -> None:
-    """Where a domain is derived from the arguments' intervals, every value that is computed is in it."""
+    """Every computed value is in a domain that is derived from the arguments' intervals."""
     for types in signatures(function):
         for call, boxes in inside(function, types):
             known = derive_domain(call, {})
@@ -179,7 +179,7 @@ def test_domains_are_derived() -> None:
     ("low", "high", "size"),
     [(1e20, 1e20, None), (-1e308, -1e308, None), (3.0, 4.0, 2)],
 )
-def test_the_domain_of_whole_numbers_has_64_bits(low: float, high: float, size: int | None) -> None:
+def test_domain_of_whole_numbers_has_64_bits(low: float, high: float, size: int | None) -> None:
     """Whole numbers beyond are NULL in the engine, and so no keys of groups."""
     cast = build(FUNCTIONS["cast_hugeint"], (column(0, Type.DOUBLE, around((low, high))),))
     assert cast is not None
@@ -203,7 +203,7 @@ def test_the_domain_of_whole_numbers_has_64_bits(low: float, high: float, size: 
     ],
 )
 def test_intervals_are_narrow(name: str, types: Signature, boxes: Sequence[Box], expected: Interval) -> None:
-    """What can be said exactly is said exactly."""
+    """An exactly known interval is exact."""
     arguments = [
         Literal(box[0], kind) if len(box) == 1 else column(at, kind, around(box))
         for at, (kind, box) in enumerate(zip(types, boxes, strict=True))

@@ -41,7 +41,7 @@ def lowered(text: str) -> Expr:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
-def test_the_example_is_true(engine: duckdb.DuckDBPyConnection, function: Function) -> None:
+def test_example_is_true(engine: duckdb.DuckDBPyConnection, function: Function) -> None:
     """An entry's example gives what it says, in dpsql and in DuckDB alone."""
     text, expected = function.example
     expr = lowered(text)
@@ -67,7 +67,7 @@ def _number(text: str) -> float | str:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
-def test_an_argument_is_written_once(function: Function) -> None:
+def test_argument_is_written_once(function: Function) -> None:
     """A template that wrote an argument twice would double what is nested in it at each level."""
     holes = re.findall(r"\{(\w+)\}", function.sql)
     repeated = {hole for hole in holes if holes.count(hole) > 1}
@@ -76,8 +76,8 @@ def test_an_argument_is_written_once(function: Function) -> None:
     assert function.signature
 
 
-def test_a_name_and_a_key_mean_the_same() -> None:
-    """Where an entry's key is also a name, the entry has that name; and no two entries share a key."""
+def test_name_and_key_mean_the_same() -> None:
+    """An entry has the name that equals its key, and no two entries share a key."""
     assert len(FUNCTIONS) == sum(map(len, FAMILIES.values()))
     for key, function in FUNCTIONS.items():
         assert function in get_overloads(key)
@@ -86,8 +86,8 @@ def test_a_name_and_a_key_mean_the_same() -> None:
         assert all(get_overloads(entry) for entry in entries.values())
 
 
-def test_overloads_are_told_apart_by_types() -> None:
-    """Of the entries of one name none is hidden by an earlier one: each takes what none before it takes."""
+def test_overloads_are_distinguished_by_types() -> None:
+    """No entry of a name is hidden by an earlier one: each takes types that none before it takes."""
     for name, entries in OVERLOADS.items():
         for place, function in enumerate(entries):
             before = set().union(*(list_signatures(entry) for entry in entries[:place] if not entry.literals))
@@ -105,6 +105,6 @@ def test_common_functions_are_registered() -> None:
     assert sum(len(list_signatures(function)) for function in FUNCTIONS.values()) >= 400
 
 
-def test_the_document_is_current() -> None:
+def test_document_is_current() -> None:
     """docs/reference/functions.md is what `python -m dpsql.plan.functions` writes."""
     assert (ROOT / "docs" / "reference" / "functions.md").read_text(encoding="utf-8") == render_markdown()

@@ -106,8 +106,8 @@ READS_TEXT = [
 
 
 @pytest.mark.parametrize("entry", GIVES_TEXT, ids=lambda entry: entry.name)
-def test_a_text_is_no_longer_than_its_entry_says(entry: Function) -> None:
-    """Of texts that grow, by bytes; a text of several arguments is tried where all have the same one."""
+def test_text_stays_within_its_entry_s_length(entry: Function) -> None:
+    """Growing texts are measured in bytes; several arguments have the same text."""
     assert entry.size is not None
     tried = 0
     for built in of_texts(entry):
@@ -226,7 +226,7 @@ def costly(entry: Function) -> Iterator[Call]:
 
 
 @pytest.mark.parametrize("entry", READS_TEXT, ids=lambda entry: entry.name)
-def test_a_long_text_takes_no_more_time_than_its_entry_says(entry: Function) -> None:
+def test_long_text_stays_within_its_entry_s_time(entry: Function) -> None:
     """One row with a long text, against the time of a search that goes over it once, on the same machine."""
     engine = bench().connection
     for made in FAR:
@@ -244,12 +244,12 @@ def test_a_long_text_takes_no_more_time_than_its_entry_says(entry: Function) -> 
 
 @pytest.mark.parametrize("pattern", [r"\s+", "[^a-z]", "a|b+", r"^\s+|\s+$", "(a+)", "ab?c*", "[0-9]{3}"])
 def test_common_rewritings_take_one_pass(pattern: str) -> None:
-    """What is used to clean texts is asked for in one pass, and is accepted of texts of any length."""
+    """Expressions that clean texts need one pass, and are accepted for texts of any length."""
     assert RegexPattern(pattern).is_linear
 
 
 @pytest.mark.parametrize("pattern", ["a*b|a", "(a*)+b|a", "a(.*c)?", r"\s+$|\s", "a+b*c|a"])
-def test_rewritings_that_may_look_far_are_known(pattern: str) -> None:
+def test_rewritings_with_long_lookahead_are_known(pattern: str) -> None:
     """A match may be short where the search for a longer one goes to the end."""
     assert not RegexPattern(pattern).is_linear
 

@@ -59,7 +59,7 @@ def bench() -> Bench:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
-def test_no_row_makes_it_fail(bench: Bench, function: Function) -> None:
+def test_no_row_makes_a_function_fail(bench: Bench, function: Function) -> None:
     """On every row there is a value that can be shown, or NULL; and NULL only where the entry says so."""
     for types in signatures(function):
         for call in calls(function, types):
@@ -86,7 +86,7 @@ def _within(value: float, around: Interval) -> bool:
 
 
 def test_every_entry_is_tried() -> None:
-    """There is a call of every entry for every type, but for whole numbers, which are rounded already."""
+    """Each entry is called with every type, except whole numbers, which are rounded already."""
     untried = {function.name for function, types in SIGNATURES if not any(calls(function, types, most=1))}
     assert untried == {"floor", "ceil", "round", "trunc"}
     assert {function for function, _ in SIGNATURES} == set(FUNCTIONS.values())
@@ -104,7 +104,7 @@ def _beside() -> dict[str, list[Call]]:
 
 @pytest.mark.parametrize("read", _beside())
 def test_no_entry_makes_another_fail(bench: Bench, read: str) -> None:
-    """What two expressions share, the engine computes beforehand and without TRY: that must not fail either."""
+    """The engine computes shared expressions beforehand and without TRY: they must not fail either."""
     among = list(_beside()[read])
     random.Random(read).shuffle(among)
     for start in range(0, len(among), _BESIDE):
@@ -115,7 +115,7 @@ def test_no_entry_makes_another_fail(bench: Bench, read: str) -> None:
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
-def test_only_what_stands_in_try_can_fail(function: Function) -> None:
+def test_only_operations_in_try_can_fail(function: Function) -> None:
     """Within TRY the outermost operation alone can fail: the engine may compute its arguments outside."""
     places = {str(place): "1" for place in function.literals}
     written = re.sub(r"\{(\w+)\}", lambda hole: places.get(hole[1], "x"), function.sql)
@@ -166,7 +166,7 @@ def _harmless(node: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
-def test_constants_give_what_columns_give(bench: Bench, function: Function) -> None:
+def test_constants_match_columns(bench: Bench, function: Function) -> None:
     """A call of constants alone, of which some are NULL, never fails and gives what it gives of a row."""
     for types in signatures(function):
         for call in itertools.islice(_of_constants(function, types), 8):
@@ -227,8 +227,8 @@ def test_null_has_the_type_of_values(bench: Bench, function: Function) -> None:
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
-def test_no_plan_makes_it_fail(bench: Bench, function: Function) -> None:
-    """What a table's statistics say lets no plan fail: each value is its table's least and largest once."""
+def test_no_plan_makes_a_function_fail(bench: Bench, function: Function) -> None:
+    """No table statistics let a plan fail: each value is its table's least and largest once."""
     for types in signatures(function):
         for call in calls(function, types, most=1):
             read = read_by(call)
@@ -241,8 +241,8 @@ def test_no_plan_makes_it_fail(bench: Bench, function: Function) -> None:
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
-def test_the_engine_writes_out_no_more_than_is_said(bench: Bench, function: Function) -> None:
-    """In the engine's plan each argument stands as often as the entry says: nesting it grows no faster."""
+def test_engine_expands_no_more_than_declared(bench: Bench, function: Function) -> None:
+    """Each argument stands in the engine's plan as often as declared: nesting grows no faster."""
     for types in signatures(function):
         for call in calls(function, types, most=1):
             counts = Counter(re.findall(r"\bt\d+_c\b", bench.plan(call)))
@@ -264,7 +264,7 @@ def test_the_engine_writes_out_no_more_than_is_said(bench: Bench, function: Func
         "MAKE_DATE(t0.c, t1.c, 1)",
     ],
 )
-def test_the_plain_functions_fail(sql: str) -> None:
+def test_plain_functions_fail(sql: str) -> None:
     """The values are nasty enough: without guards the engine raises."""
     divide = FUNCTIONS["quotient"]
     call = Call(divide, (column(0, Type.INTEGER), column(1, Type.INTEGER)), Type.INTEGER)
@@ -272,7 +272,7 @@ def test_the_plain_functions_fail(sql: str) -> None:
         Bench.open().rows(call, sql)
 
 
-def test_the_values_hold_every_special() -> None:
+def test_values_include_every_special() -> None:
     """NaN, infinities, the ends of every range, NUL characters and NULL are among the values."""
     assert {"nan", "inf", "-inf", "-0.0", None} <= set(NASTY[Type.DOUBLE])
     assert {str(2**63 - 1), str(-(2**63)), None} <= set(NASTY[Type.INTEGER])

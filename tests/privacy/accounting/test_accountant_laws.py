@@ -136,7 +136,9 @@ def test_gaussian_noise_costs_no_more_than_the_pure_release(
 
 @every_accountant
 @given(EPSILON, EPSILON)
-def test_choices_cost_no_more_apart_than_together(accountant: Accountant, a: Fraction, b: Fraction) -> None:
+def test_separate_choices_cost_no_more_than_joint_ones(
+    accountant: Accountant, a: Fraction, b: Fraction
+) -> None:
     """Choices of a bounded range are ε-DP, so never dearer, and parts of a sum cost at most the sum."""
     together = accountant.compute_charge(BoundedRange(a + b))
     assert together.is_within(accountant.compute_charge(Pure(a + b)))

@@ -246,7 +246,7 @@ def sampled_laws(law: np.ndarray, rate: float, units: int) -> np.ndarray:
 
 @pytest.mark.parametrize("rate", ["1/100", "1/5", "9/10", "1"])
 @pytest.mark.parametrize("each", ["1/10", "1", "3"])
-def test_sampling_amplifies_as_is_said(each: str, rate: str) -> None:
+def test_sampling_amplifies_as_stated(each: str, rate: str) -> None:
     """A noisy count of a Poisson sample keeps the smaller loss for a unit more or less, both ways; one unit attains it."""
     epsilon, chance = Fraction(each), Fraction(rate)
     claimed = sampled(Guarantee(epsilon), chance)

@@ -88,7 +88,7 @@ def test_the_quantile_is_enclosed(log_tail: float) -> None:
 
 @settings(max_examples=examples(40), deadline=None)
 @given(st.floats(min_value=0.02, max_value=12), st.floats(min_value=0, max_value=20))
-def test_the_profile_is_the_integral_of_what_is_left(mu: float, epsilon: float) -> None:
+def test_profile_is_the_integral_of_the_excess(mu: float, epsilon: float) -> None:
     """δ_μ(ε) is the integral of (φ(x-μ) - e^ε·φ(x))₊, by quadrature, and its bounds are tight."""
     low, high = gaussian_delta(Decimal(mu), Decimal(epsilon))
     assert 0 <= low <= high <= 1

@@ -96,7 +96,7 @@ def test_boxes_are_sets_of_places(some: Box, others: Box) -> None:
 
 @given(charges)
 @settings(deadline=None)
-def test_each_place_has_spent_what_was_charged_to_boxes_around_it(
+def test_each_place_has_spent_the_charges_of_its_boxes(
     asked: list[tuple[Box, int, int]],
 ) -> None:
     """What is left of a box is what is left at the place in it that has spent the most, NULL's too."""
@@ -229,7 +229,7 @@ def test_stored_cells_continue_as_the_grid_in_memory(most: int) -> None:
         assert compute_partitions_digest(spent) == compute_partitions_digest(again)
 
 
-def test_small_charges_raise_no_place_by_more_than_they_are() -> None:
+def test_small_charges_raise_no_place_beyond_their_sum() -> None:
     """Who fills the grid with skew boxes spends of all places at most what whole tables would have cost."""
     rng, spent = random.Random(2), PartitionCharges()
     half = Box.from_sides({"x": ((0, 499_999),)})

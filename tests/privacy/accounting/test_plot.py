@@ -63,7 +63,7 @@ def test_the_refined_profile_is_the_least_of_all_that_is_implied(paper: dict[str
         assert bounds.high - bounds.low < Decimal("0.01")
 
 
-def test_the_laplace_mechanism_is_two_and_four_gdp_but_not_one(paper: dict[str, Any]) -> None:
+def test_laplace_mechanism_is_two_and_four_gdp_and_not_one(paper: dict[str, Any]) -> None:
     """Its profile lies below those of 2- and 4-GDP and crosses that of 1-GDP; its μ is 1.80."""
     laplace = paper["REFINED"]["Laplace"]
     low, high = measure(laplace, Decimal("1e-3"))
@@ -73,7 +73,7 @@ def test_the_laplace_mechanism_is_two_and_four_gdp_but_not_one(paper: dict[str, 
     assert below(laplace, "1", "1.99")
 
 
-def test_the_gradients_are_two_gdp_but_not_one(paper: dict[str, Any]) -> None:
+def test_gradients_are_two_gdp_and_not_one(paper: dict[str, Any]) -> None:
     """What the graph leaves open: the tail is √½, so they are Gaussian; the head decides, and 2-GDP holds everywhere."""
     sgd = paper["REFINED"]["SGD"]
     assert is_gaussian(sgd)

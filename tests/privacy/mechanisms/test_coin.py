@@ -54,7 +54,7 @@ def test_settle_decides_ties_by_the_next_bits(coin: Coin, delta: int, heads: boo
     assert script.left == 1
 
 
-def test_settle_asks_for_nothing_when_decided() -> None:
+def test_settle_draws_nothing_when_decided() -> None:
     """A prefix off the threshold is settled without entropy."""
     coin, nothing = Coin(Fraction(1)), ScriptedEntropy([])
     assert coin.settle_toss(coin.compute_threshold(16) - 1, 16, nothing)

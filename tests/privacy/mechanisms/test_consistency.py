@@ -65,7 +65,7 @@ def test_draws_have_the_variance(named: str) -> None:
 
 @pytest.mark.parametrize("confidence", [0.5, 0.8, 0.95, 0.99, 0.999])
 @pytest.mark.parametrize("weights", [(1,), (Fraction(1, 2), 1)], ids=["alone", "together"])
-def test_half_widths_hold_as_often_as_they_say(
+def test_half_widths_hold_at_their_level(
     named: str, weights: tuple[Fraction, ...], confidence: float
 ) -> None:
     """A little more often, where the noise lies on a lattice of few steps or a ratio of weights is rounded up."""

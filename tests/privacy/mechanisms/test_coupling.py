@@ -75,7 +75,7 @@ def test_noise_that_is_refined_has_the_smaller_law(law: Coupling) -> None:
 
 @pytest.mark.parametrize("law", PAIRS[:3], ids=repr)
 @pytest.mark.parametrize("shift", [1, 2])
-def test_both_answers_together_lose_what_the_second_loses(law: Coupling, shift: int) -> None:
+def test_both_answers_together_lose_as_much_as_the_second(law: Coupling, shift: int) -> None:
     """Over all pairs of answers near two exact values, the log ratio is at most shift / new, and attains it.
 
     Were the second drawn for itself, the pair would lose shift / old more.

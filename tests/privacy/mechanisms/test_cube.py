@@ -142,7 +142,7 @@ def test_draws_are_whole_vectors_of_the_same_stream(scale: Fraction) -> None:
             LInfinityMechanism(scale, dimensions)
 
 
-def test_wide_draws_spread_as_the_scale_says() -> None:
+def test_wide_draws_spread_by_their_scale() -> None:
     """Beyond an int64 the draws are Python integers, low digits are drawn too, and the spread is right."""
     cube = LInfinityMechanism(Fraction(2**80), 3)
     drawn = cube.draw(3000, SeededEntropy(3))

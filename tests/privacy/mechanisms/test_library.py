@@ -338,7 +338,7 @@ def test_profiles_of_vectors_are_upper_bounds(kind: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", EVERY, ids=repr)
-def test_accountants_charge_what_the_profile_keeps(mechanism: LibraryMechanism) -> None:
+def test_accountants_charge_points_of_the_profile(mechanism: LibraryMechanism) -> None:
     """Each accountant's ε for the event of one release, at some δ, is one that the profile keeps."""
     delta = Fraction(1, 100)
     charges = [charge for charge in compare([mechanism.event()], delta) if charge.epsilon is not None]
@@ -377,7 +377,7 @@ def test_releases_are_the_rounded_value_and_noise_on_the_lattice() -> None:
     assert CubeMechanism(epsilon=1, dimensions=4).release(np.zeros(4)).shape == (4,)
 
 
-def test_intervals_hold_what_rounding_adds() -> None:
+def test_intervals_cover_rounding() -> None:
     """With hardly any noise the error is that of rounding, and within the interval; integers have none."""
     coarse = LaplaceMechanism(epsilon=1000, step=1)
     low, high = coarse.interval(0.95)
@@ -387,7 +387,7 @@ def test_intervals_hold_what_rounding_adds() -> None:
     assert GeometricMechanism(epsilon=1000).interval(0.95) == (0, 0)
 
 
-def test_releases_refuse_what_they_are_not_for() -> None:
+def test_releases_refuse_invalid_values() -> None:
     """NaN, infinities, text, fractions where integers are wanted, and vectors of another length; nothing is drawn."""
     for value in (math.nan, math.inf, "many", None, [1, 2], object()):
         with pytest.raises(DataError):
@@ -547,7 +547,7 @@ def test_answers_follow_their_law_and_estimate_without_bias(mechanism: LocalMech
     assert mechanism.q * high**2 + (1 - mechanism.q) * low**2 == pytest.approx(mechanism.variance)
 
 
-def test_randomised_response_is_exactly_as_private_as_it_says() -> None:
+def test_randomised_response_is_exactly_as_private_as_stated() -> None:
     """By odds of the law: fair coins ln 3, α-coins ln((1+α)/(1-α)), k choices ε; the profile is that of the law."""
     assert float(RandomizedResponse.fair_coins().loss) == pytest.approx(math.log(3))
     for alpha in (0.1, 0.5, 0.9):
@@ -566,7 +566,7 @@ def test_randomised_response_is_exactly_as_private_as_it_says() -> None:
             assert high == pytest.approx(hockey_stick(here, there, e), abs=1e-12)
 
 
-def test_unary_encoding_is_exactly_as_private_as_it_says() -> None:
+def test_unary_encoding_is_exactly_as_private_as_stated() -> None:
     """Over all strings of bits: the largest ratio is e^ε, and the profile is that of the law."""
     mechanism = UnaryEncoding(epsilon=1.3, choices=4)
 

@@ -123,7 +123,7 @@ def test_no_noisy_count_with_a_threshold_shows_more(rule: PartitionSelection) ->
     st.fractions(Fraction(1, 10**12), Fraction(9, 10), max_denominator=10**12),
     st.integers(0, 40),
 )
-def test_the_turn_is_where_the_formula_says(epsilon: Fraction, delta: Fraction, near: int) -> None:
+def test_turn_follows_the_formula(epsilon: Fraction, delta: Fraction, near: int) -> None:
     """n₁ = 1 + ⌊ln((e^ε + 2δ - 1)/(δ(e^ε + 1)))/ε⌋; bounds about it are sound and in order."""
     rule = PartitionSelection(epsilon, delta)
     with localcontext(prec=100):

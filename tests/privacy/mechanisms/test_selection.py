@@ -145,7 +145,7 @@ def test_flips_follow_the_law(penalties: list[int]) -> None:
 
 
 @given(PENALTIES, st.lists(st.integers(-3, 3), min_size=5, max_size=5))
-def test_flips_lose_what_they_claim(penalties: list[int], moves: list[int]) -> None:
+def test_flips_lose_as_much_as_claimed(penalties: list[int], moves: list[int]) -> None:
     """No candidate is more likely by more than the rate for each step that penalties move apart."""
     other = [penalty + move for penalty, move in zip(penalties, moves, strict=False)]
     changes = [b - a for a, b in zip(penalties, other, strict=True)]

@@ -28,8 +28,8 @@ LAWS: dict[str, Mechanism] = {
     "probability", [Fraction(9, 10), Fraction(1, 3), Fraction(1, 10**9), Fraction(1, 2**800)]
 )
 @pytest.mark.parametrize("terms", [1, 3])
-def test_interpolation_finds_what_halving_finds(law: str, probability: Fraction, terms: int) -> None:
-    """Of each law, for any probability."""
+def test_interpolation_and_halving_find_the_same(law: str, probability: Fraction, terms: int) -> None:
+    """They find it for each law and any probability."""
     noise = LAWS[law]
     tail = partial(noise.bound_sum_tail, terms)
     expected = search_smallest(lambda t: Fraction(tail(t)) <= probability)

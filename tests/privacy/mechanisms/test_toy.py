@@ -142,14 +142,14 @@ def lossy(plan: MeasurementPlan, part: Fraction) -> MeasurementPlan:
     return dataclasses.replace(plan, vectors=tuple(vectors))
 
 
-def test_verification_refuses_it_without_a_rule(con: dpsql.Connection) -> None:
+def test_verification_refuses_a_mechanism_without_a_rule(con: dpsql.Connection) -> None:
     """A mechanism that states its own loss is not believed."""
     with pytest.raises(VerificationError, match="no rule for plateau noise"):
         verify_plan(measured(con).plan)
 
 
 @pytest.mark.usefixtures("registered")
-def test_verification_holds_it_to_its_rule(con: dpsql.Connection) -> None:
+def test_verification_enforces_the_rule_of_a_mechanism(con: dpsql.Connection) -> None:
     """Enough noise passes, any less does not."""
     plan = measured(con).plan
     verify_plan(plan)
@@ -172,7 +172,7 @@ def test_a_new_mechanism_is_charged_its_loss(con: dpsql.Connection) -> None:
 
 
 @pytest.mark.usefixtures("registered")
-def test_a_release_with_it_is_stored_and_read_back(con: dpsql.Connection) -> None:
+def test_release_of_a_mechanism_is_stored_and_read_back(con: dpsql.Connection) -> None:
     """Keys, cells and noise are the same, and so is the text."""
     part = measured(con)
     with open_exact_release(con.engine.backend, con.engine.entropy, part) as rows:
@@ -184,7 +184,7 @@ def test_a_release_with_it_is_stored_and_read_back(con: dpsql.Connection) -> Non
 
 
 @pytest.mark.usefixtures("registered")
-def test_releases_are_combined_but_not_refined(con: dpsql.Connection) -> None:
+def test_releases_of_a_mechanism_are_combined_and_not_refined(con: dpsql.Connection) -> None:
     """Its draws are independent, so that a mean has less noise; it states no coupling."""
     part = measured(con)
     with open_exact_release(con.engine.backend, con.engine.entropy, part) as rows:

@@ -256,8 +256,8 @@ def test_marginals_are_near_and_better_than_independent_columns() -> None:
 
 @pytest.mark.parametrize("epsilon", [5_000, 10**7])
 @pytest.mark.parametrize("loss", [pure, zcdp])
-def test_at_a_large_loss_it_is_the_table(loss: Any, epsilon: int) -> None:
-    """With hardly any noise, or none that a float tells from zero, every pair is met but for rounding."""
+def test_table_is_reproduced_at_a_large_loss(loss: Any, epsilon: int) -> None:
+    """Every pair is met within rounding, with hardly any noise or none that a float shows."""
     table, parts = correlated(2, 3_000), parse_workload("marginals(2)", "abcd")
     made = Mwem.calibrate(table.shape, parts, 1, loss(Fraction(epsilon)), replace=False, rounds=6)
     found = made.run(table, SeededEntropy(4)).histogram

@@ -261,8 +261,8 @@ def test_the_distance_is_released_with_noise() -> None:
     assert 0.5 < np.std(off) / made.check.std < 2
 
 
-def test_each_table_has_noise_and_what_is_merged_follows_from_it() -> None:
-    """Columns and pairs differ from the exact ones as widely as their laws say, and bins are those of the noisy counts."""
+def test_each_marginal_has_noise_and_merged_bins_follow() -> None:
+    """Columns and pairs are as far off as their laws say, and bins are those of the noisy counts."""
     made, tables = made_for(1, replace=False, epsilon=2), tables_of(np.arange(12).reshape(SHAPE))
     off: dict[str, list[int]] = {"column": [], "pair": []}
     for seed in range(40):

@@ -149,6 +149,6 @@ def test_few_rows_fail_in_nothing(rows: int) -> None:
         assert found.shape == (2, 3)
 
 
-def test_a_loss_that_says_nothing_is_refused() -> None:
+def test_meaningless_loss_is_refused() -> None:
     with pytest.raises(LossError):
         RandomizedTable.calibrate((2, 3), 1, pure(Fraction(1, 10**6)), replace=False)

@@ -136,8 +136,8 @@ def test_a_stream_is_one() -> None:
     assert "100" not in repr(running)
 
 
-def test_an_interrupt_ends_it() -> None:
-    """Whoever could stop it after a test and before its update would get tests that nobody paid for."""
+def test_interrupt_ends_the_stream() -> None:
+    """An interrupt between a test and its update would otherwise give tests that nobody paid for."""
     table = diagonal(5_000)
     running = stream_of(table, 20)
 
