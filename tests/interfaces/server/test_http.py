@@ -326,6 +326,17 @@ def test_stored_releases_are_combined_free(shared: Served, token: str) -> None:
     assert shared.spent() == spent
     wrong = {"sql": "SELECT SUM(cost) AS s FROM visits", "epsilon": 1}
     assert shared.ask("/v1/combine", wrong, token=token).code == "argument"
+    absent = {"sql": "SELECT SUM(cost) AS s FROM visits", "epsilon": None, "replay": None}
+    assert shared.ask("/v1/combine", absent, token=token).status == 200
+
+
+@pytest.mark.parametrize("path", ["query", "combine", "explain", "price"])
+def test_half_a_surrogate_pair_in_a_query_is_named(shared: Served, token: str, path: str) -> None:
+    sql = "SELECT COUNT(*) AS n FROM visits -- \ud800"
+    body: dict[str, Any] = {"queries": [sql]} if path == "price" else {"sql": sql}
+    told = shared.ask(f"/v1/{path}", body, token=token)
+    assert (told.status, told.code) == (422, "syntax")
+    assert "half a surrogate pair" in told.json["error"]["message"]
 
 
 def test_a_query_that_runs_too_long_is_cancelled_and_says_whether_it_was_charged(
