@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow
 import pytest
 
@@ -337,6 +338,18 @@ def test_half_a_surrogate_pair_in_a_query_is_named(shared: Served, token: str, p
     told = shared.ask(f"/v1/{path}", body, token=token)
     assert (told.status, told.code) == (422, "syntax")
     assert "half a surrogate pair" in told.json["error"]["message"]
+
+
+def test_the_default_loss_of_the_server_may_be_a_fraction(
+    shared: Served, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`dpsql serve --epsilon 0.01` keeps the loss exactly, as 1/100."""
+    monkeypatch.setattr(shared.service, "epsilon", "1/100")
+    sql = "SELECT COUNT(*) AS n FROM visits WHERE days > 1"
+    for path, body in (("query", {"sql": sql}), ("explain", {"sql": sql}), ("price", {"queries": [sql]})):
+        assert shared.ask(f"/v1/{path}", body, token=token).status == 200, path
+    with psycopg.connect(shared.dsn(), autocommit=True) as session:
+        assert len(session.execute("SELECT COUNT(*) AS n FROM visits WHERE days > 2").fetchall()) == 1
 
 
 def test_a_query_that_runs_too_long_is_cancelled_and_says_whether_it_was_charged(
