@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -271,12 +272,17 @@ class Service:
                 )
             return self._pg_catalog
 
+    @property
+    def default_loss(self) -> Fraction | None:
+        """Return the loss of a query that states none, exactly, or None if the server has no such default."""
+        return None if self.epsilon is None else Fraction(self.epsilon)
+
     def resolve_loss(self, sql: str, dialect: str, given: Any) -> Any:
         """Return the ε of a query: that of its text, else the given one, else the policy's, else None."""
         said = parse_stated_options(sql, dialect).epsilon if "epsilon" in sql.lower() else None
-        return next(
-            (each for each in (said, given, self.policy.default_epsilon) if each not in (None, "")), None
-        )
+        stated = (each for each in (said, given, self.policy.default_epsilon) if each not in (None, ""))
+        found = next(stated, None)
+        return Fraction(found) if isinstance(found, str) else found  # a text may be a fraction, such as 1/3
 
     def find_user(self, name: str) -> tuple[User, Any] | None:
         """Return the user of a name with the password verifier, or None."""

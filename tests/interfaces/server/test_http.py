@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow
 import pytest
 
@@ -326,6 +327,29 @@ def test_stored_releases_are_combined_free(shared: Served, token: str) -> None:
     assert shared.spent() == spent
     wrong = {"sql": "SELECT SUM(cost) AS s FROM visits", "epsilon": 1}
     assert shared.ask("/v1/combine", wrong, token=token).code == "argument"
+    absent = {"sql": "SELECT SUM(cost) AS s FROM visits", "epsilon": None, "replay": None}
+    assert shared.ask("/v1/combine", absent, token=token).status == 200
+
+
+@pytest.mark.parametrize("path", ["query", "combine", "explain", "price"])
+def test_half_a_surrogate_pair_in_a_query_is_named(shared: Served, token: str, path: str) -> None:
+    sql = "SELECT COUNT(*) AS n FROM visits -- \ud800"
+    body: dict[str, Any] = {"queries": [sql]} if path == "price" else {"sql": sql}
+    told = shared.ask(f"/v1/{path}", body, token=token)
+    assert (told.status, told.code) == (422, "syntax")
+    assert "half a surrogate pair" in told.json["error"]["message"]
+
+
+def test_the_default_loss_of_the_server_may_be_a_fraction(
+    shared: Served, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`dpsql serve --epsilon 0.01` keeps the loss exactly, as 1/100."""
+    monkeypatch.setattr(shared.service, "epsilon", "1/100")
+    sql = "SELECT COUNT(*) AS n FROM visits WHERE days > 1"
+    for path, body in (("query", {"sql": sql}), ("explain", {"sql": sql}), ("price", {"queries": [sql]})):
+        assert shared.ask(f"/v1/{path}", body, token=token).status == 200, path
+    with psycopg.connect(shared.dsn(), autocommit=True) as session:
+        assert len(session.execute("SELECT COUNT(*) AS n FROM visits WHERE days > 2").fetchall()) == 1
 
 
 def test_timed_out_query_states_whether_it_was_charged(tmp_path: Path, serve: Serve) -> None:

@@ -92,6 +92,13 @@ def _parse_seconds(value: Any) -> float:
     return float(value)
 
 
+def _parse_sql(value: Any) -> str:
+    """Parse a query text. The parser refuses half a surrogate pair, with its own words."""
+    if not isinstance(value, str) or len(value) > MOST_CHARACTERS:
+        raise ValueError
+    return value
+
+
 def _require_short_texts(texts: list[str]) -> list[str]:
     if sum(map(len, texts)) > MOST_CHARACTERS:
         raise ValueError
@@ -107,7 +114,10 @@ _Amount = Annotated[
 ]
 _Text = Annotated[str | None, _Expected("a text")]
 _Sql = Annotated[
-    str, Field(max_length=MOST_CHARACTERS), _Expected(f"a text of at most {MOST_CHARACTERS:,} characters")
+    str,
+    PlainValidator(_parse_sql),
+    WithJsonSchema({"type": "string", "maxLength": MOST_CHARACTERS}),
+    _Expected(f"a text of at most {MOST_CHARACTERS:,} characters"),
 ]
 _Parameters = Annotated[
     Any,
@@ -130,7 +140,7 @@ _Seconds = Annotated[
     _Expected(f"a number above 0, up to {MOST_SECONDS:,}"),
 ]
 _Queries = Annotated[
-    list[str],
+    list[Annotated[str, PlainValidator(_parse_sql), WithJsonSchema({"type": "string"})]],
     Field(max_length=MOST_QUERIES),
     AfterValidator(_require_short_texts),
     _Expected(f"a list of at most {MOST_QUERIES} texts with at most {MOST_CHARACTERS:,} characters together"),
@@ -234,8 +244,9 @@ def parse_body(model: type[_Model], data: Any) -> _Model:
     if not isinstance(data, dict):
         raise make_body_error("must be a JSON object", _EXAMPLE)
     known = model.model_fields
-    for name in data:
-        if name not in known:
+    for name, value in data.items():
+        is_absent = value is None and name in QueryBody.model_fields and issubclass(QueryBody, model)
+        if name not in known and not is_absent:
             raise _make_unknown_key_error(model, name)
     try:
         return model.model_validate({name: value for name, value in data.items() if value is not None})

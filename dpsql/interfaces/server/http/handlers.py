@@ -138,7 +138,7 @@ async def compute_quote(call: ApiCall[QuoteBody]) -> Response:
     if len(asked.queries) == 1:
         call.note_sql(asked.queries[0])
     require_query_role(call.user)
-    loss = call.service.epsilon if asked.epsilon is None else asked.epsilon
+    loss = call.service.default_loss if asked.epsilon is None else asked.epsilon
 
     def run_quote(connection: Connection) -> dict[str, Any]:
         with _audit_call(call, "price"):
@@ -170,7 +170,7 @@ def _audit_call(call: ApiCall[Any], what: str) -> AbstractContextManager[Outcome
 def _resolve_options(service: Service, asked: QueryBody) -> QueryOptions:
     """Return the options of a query, with the default loss if neither they nor the text state one."""
     options = asked.options
-    default = service.epsilon if asked.default_epsilon is None else asked.default_epsilon
+    default = service.default_loss if asked.default_epsilon is None else asked.default_epsilon
     if default is None or options.keys() & {"epsilon", "target_error"}:
         return options
     stated = parse_stated_options(asked.sql, options.get("dialect") or "duckdb")
