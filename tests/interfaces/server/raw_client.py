@@ -8,7 +8,7 @@ import struct
 from typing import Any, Self
 
 from .scram_client import ScramClient
-from .test_frontend import message, startup
+from .test_messages import message, startup
 
 
 class RawClient:

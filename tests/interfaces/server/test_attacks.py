@@ -35,7 +35,7 @@ from dpsql.interfaces.server.users import UserStore
 from dpsql.ledger.reader import LedgerReader
 
 from .conftest import PASSWORD, POLICY, Serve, Served, prepared
-from .test_frontend import startup
+from .test_messages import startup
 
 PURE = POLICY | {"analysts": {"ana": {"epsilon": 1}, "bob": {"epsilon": 1}}, "budget": {"epsilon": 1.5}}
 START = startup(struct.pack("!i", 196608) + b"user\0ana\0\0")

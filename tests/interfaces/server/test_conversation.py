@@ -36,7 +36,7 @@ from dpsql.interfaces.server.protocol.values import INT8, TEXT, Column
 from dpsql.interfaces.server.statements import parse_statements
 
 from .scram_client import ScramClient
-from .test_frontend import message, startup
+from .test_messages import message, startup
 
 PASSWORD = "correct horse battery staple"
 SALTED = hashlib.pbkdf2_hmac("sha256", PASSWORD.encode(), b"salt", 1)  # once, for there are many logins here
