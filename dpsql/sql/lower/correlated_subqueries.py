@@ -235,21 +235,7 @@ def lower_correlated_subquery(
             "a correlated subquery must be one aggregate with WHERE, in SELECT or WHERE",
             "move conditions from ON to WHERE, or join a derived table that has GROUP BY",
         )
-    if not any(map(has_aggregate, query.expressions)):
-        scope.source.refuse(
-            query,
-            "subquery",
-            "a correlated subquery must aggregate",
-            "write MIN(x), or join the table",
-        )
-    if any(item.find(exp.Window) for item in query.expressions):
-        scope.source.refuse(
-            query,
-            "subquery",
-            "a window function is not allowed in a correlated subquery: it would read the rows of "
-            "all outer rows",
-            "compute the window in a derived table, and join that table",
-        )
+    _require_aggregate_without_window(scope, query)
     pairs = [*values.pairs]
     pairs += [(ours, _lower_inner_expression(inner, theirs)) for ours, theirs in compared]
     keys = list(dict.fromkeys(key for _, key in pairs))
@@ -268,6 +254,25 @@ def lower_correlated_subquery(
     # An outer row has a group if and only if it is joined on a key, which is not NULL then.
     missing = scope.scalars.build_call(query, "is_null", key)
     return scope.scalars.build_call(query, "case", missing, empty, value)
+
+
+def _require_aggregate_without_window(scope: Scope, query: exp.Select) -> None:
+    """Refuse a correlated subquery whose value is not an aggregate, or has a window."""
+    if not any(map(has_aggregate, query.expressions)):
+        scope.source.refuse(
+            query,
+            "subquery",
+            "a correlated subquery must aggregate",
+            "write MIN(x), or join the table",
+        )
+    if any(item.find(exp.Window) for item in query.expressions):
+        scope.source.refuse(
+            query,
+            "subquery",
+            "a window function is not allowed in a correlated subquery: it would read the rows of "
+            "all outer rows",
+            "compute the window in a derived table, and join that table",
+        )
 
 
 def _lower_inner_expression(inner: Scope, node: exp.Expr) -> Expr:
