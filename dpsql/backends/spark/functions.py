@@ -480,7 +480,8 @@ SPELLINGS: Spellings = MappingProxyType(
         ),
         "cast_float": TypeSpelling(
             {
-                Type.INTEGER: "CAST(CAST({0} AS FLOAT) AS DOUBLE)",
+                # Spark would leave out a cast to FLOAT between two casts that it holds to be exact.
+                Type.INTEGER: "CAST(CAST({0} AS FLOAT) + CAST(0 AS FLOAT) AS DOUBLE)",
                 Type.DOUBLE: bind_arguments(
                     f"CASE WHEN ABS(a) BETWEEN {emit_constant(LEAST_BEYOND_FLOAT)} AND {emit_constant(MOST_DOUBLE)} THEN NULL"
                     " ELSE CAST(CAST(a AS FLOAT) AS DOUBLE) END",
