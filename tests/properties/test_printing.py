@@ -12,6 +12,7 @@ from properties.oracle import Bench, Case, cases
 from properties.printing import user_sql
 from properties.profiles import WIDE
 
+from dpsql.analysis.number_types import is_float
 from dpsql.engine.plan_completion import finish_statement
 from dpsql.plan.expressions import Call, Function, Literal, iterate_columns
 from dpsql.plan.nodes import Filter, Join, OuterQuery, PerUnitWindows, Release
@@ -63,7 +64,7 @@ def parts(part: Any) -> Iterator[Any]:
 
 
 def _unlike(part: Any) -> bool:
-    """What is not read as it is drawn: functions of constants, extremes of what the keys determine, no rows at all.
+    """What is not read as it is drawn: functions of constants, extremes of what the keys determine, no rows, joins of a FLOAT to another type.
 
     Windows are not printed.
     """
@@ -72,6 +73,8 @@ def _unlike(part: Any) -> bool:
             return part.limit == 0
         case Call():
             return part.arguments != () and all(isinstance(each, Literal) for each in part.arguments)
+        case Join():
+            return any(is_float(ours) != is_float(theirs) for ours, theirs in part.on)
         case Release():
             keys = {key.expr for key in part.keys}
             return any(
