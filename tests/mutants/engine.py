@@ -123,7 +123,7 @@ FAULTS = (
         "dpsql.engine.charging:record_release_failures",
         "record_failure(engine, charged, part.tables, error.code)",
         """
-        with engine.ledger._open_transaction(write=True) as connection:
+        with engine.ledger._journal.open_transaction(write=True) as connection:
             connection.exec_driver_sql("DELETE FROM entries")
         """,
         "whether a query failed shows in the budget",
