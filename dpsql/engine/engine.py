@@ -86,7 +86,7 @@ class StopRequests:
             if self._is_charged:
                 return
             if self.is_stopped:
-                raise make_stopped_error()
+                raise make_stopped_error(charged=False)
             if self._is_cancelled:
                 raise OperationalError("the statement was cancelled; nothing was charged", code="cancelled")
             self._is_charged = True
@@ -152,10 +152,11 @@ def is_interruption(error: BaseException) -> bool:
     return not isinstance(error, Exception) or getattr(error, "code", "") == CANCELLED
 
 
-def make_stopped_error() -> OperationalError:
-    """Return the error of a statement that the owner stopped, the same whatever it was doing."""
+def make_stopped_error(*, charged: bool = True) -> OperationalError:
+    """Return the error of a statement that the owner stopped; after its charge it is the same whatever the statement was doing."""
+    end = "its charge stays, and the failure is recorded" if charged else "nothing was charged"
     return OperationalError(
-        "the statement was stopped at the owner's limit; its charge stays, and the failure is recorded",
+        f"the statement was stopped at the owner's limit; {end}",
         code="stopped",
         hint="query fewer columns or tables, or ask the data owner for a longer limit",
     )

@@ -15,8 +15,8 @@ tables are drivers around the stages.
 | post_process | released values and public tables | none |
 
 Claim: private rows are read only after a durable charge, and an answer depends on them only through released values.
-Why: `run` alone reads private rows, and only `answer_query` and the drivers of synthetic tables and streams call it, after `charge`.
-It returns them in a type that only `dpsql.engine.release.exact_rows` opens, for the noise.
+Why: `run` alone reads private rows, and refuses a release that costs a loss if its query has no entry in the ledger. It returns the
+rows in a type that only `dpsql.engine.release.exact_rows` opens, for the noise.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from dpsql.engine.postprocess.answer import (
 )
 from dpsql.engine.query_run import PlanOptions, PreparedRelease, QueryRun
 from dpsql.engine.release.exact_release import ExactRelease, draw_table, open_exact_release
-from dpsql.errors import QueryRejected
+from dpsql.errors import InternalError, QueryRejected
 from dpsql.plan.nodes import Release, list_private_tables
 from dpsql.plan.steps import list_steps
 from dpsql.planning.choose import choose_plan
@@ -175,11 +175,14 @@ def charge(engine: Engine, verified: QueryRun) -> QueryRun:
     return charge_query(engine, verified)
 
 
-def run(engine: Engine, part: PreparedRelease) -> AbstractContextManager[ExactRelease]:
+def run(engine: Engine, charged: QueryRun, part: PreparedRelease) -> AbstractContextManager[ExactRelease]:
     """Run the statement of a charged release: the only stage that may read private rows, which stay hidden in `Exact`.
 
     The engine's temporary tables last as long as the context. A replayed release, and one of public values alone, reads no rows.
+    Raises InternalError for a release whose query is not charged.
     """
+    if part.event is not None and not charged.entries:
+        raise InternalError("a release is run before its query is charged", code="uncharged")
     return open_exact_release(engine.backend, engine.entropy, part)
 
 
@@ -246,5 +249,5 @@ def draw_releases(engine: Engine, charged: QueryRun, processor: PostProcessor | 
 
 
 def _draw_release(engine: Engine, running: QueryRun, part: PreparedRelease) -> QueryRun:
-    with record_release_failures(engine, running, part), run(engine, part) as measured:
+    with record_release_failures(engine, running, part), run(engine, running, part) as measured:
         return release(engine, running, measured)

@@ -430,7 +430,7 @@ def open_stream(engine: Engine, prepared: QueryRun) -> tuple[RunningStream, Rece
     part, charged = prepared.single_release, charge(engine, prepared)
 
     def begin_stream() -> RunningStream:
-        with run(engine, part) as measured:
+        with run(engine, charged, part) as measured:
             return open_running_stream(part.plan, part.statement, measured.rows, engine.entropy)
 
     def finish_opening() -> tuple[RunningStream, Receipt]:

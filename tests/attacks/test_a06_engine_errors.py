@@ -121,6 +121,22 @@ def test_post_processed_query_is_charged_before_its_read(monkeypatch: pytest.Mon
     assert spent(connection) == 2
 
 
+def test_failure_of_the_backend_s_own_code_is_recorded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python error around the engine, as of too little memory for its rows, is told, charged and counted as the engine's own."""
+    for number, raised in enumerate((MemoryError, RuntimeError, ValueError), 1):
+        connection = world(person(1))
+
+        def failing(_: str, raised: type[Exception] = raised) -> Any:
+            raise raised(SECRET)
+
+        monkeypatch.setattr(connection.engine.backend, "run_statement", failing)
+        error = caught(connection)
+        assert (error.message, error.__cause__, error.__context__) == (CONSTANT, None, None), number
+        assert SECRET not in everything(error)
+        assert spent(connection) == 1
+        assert [entry.kind for entry in connection.engine.ledger.list_entries()] == ["charge", "failure"]
+
+
 def test_all_failures_raise_the_same_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Text, code, hint and arguments of two failures are equal."""
     connection = world(person(1), max_failures=len(RAISED))

@@ -177,6 +177,17 @@ def test_stages_stand_in_the_order_of_the_module() -> None:
     assert lines == sorted(lines)
 
 
+def test_uncharged_release_is_not_run(read: list[Any]) -> None:
+    """A driver that forgot the charge fails before the read, whichever release of a statement it runs."""
+    connection = world(person(1))
+    for sql in ("SELECT COUNT(*) FROM people", "SELECT SUM(age) FROM people ORDER BY 1"):
+        query = prepared(connection, sql)
+        with pytest.raises(dpsql.InternalError) as caught:
+            stages.draw_releases(connection.engine, query)
+        assert caught.value.code == "uncharged"
+    assert (read, spent(connection)) == ([], 0)
+
+
 def test_prepared_query_keeps_no_lookups_and_no_tree() -> None:
     """A plan that is kept does not answer from public rows of another moment."""
     kept = prepared(world(person(1)), "SELECT COUNT(*) FROM people")

@@ -119,6 +119,30 @@ FAULTS = (
         "tests/backends/test_lockdown.py::test_seal_disables_progress_output",
     ),
     Fault(
+        "uncharged-releases-run",
+        "dpsql.engine.stages:run",
+        "part.event is not None and not charged.entries",
+        "False",
+        "a driver that forgets the charge reads private rows",
+        "tests/engine/test_query_stages.py::test_uncharged_release_is_not_run",
+    ),
+    Fault(
+        "errors-around-the-engine-pass",
+        "dpsql.engine.release.exact_release:_read_rows",
+        """
+        try:
+            return backend.run_statement(sql)
+        except Error:
+            raise
+        except Exception:
+            pass
+        raise BackendError
+        """,
+        "return backend.run_statement(sql)",
+        "a failure on one row is not recorded, and its frames hold rows",
+        "tests/attacks/test_a06_engine_errors.py::test_failure_of_the_backend_s_own_code_is_recorded_too",
+    ),
+    Fault(
         "refunded-on-failure",
         "dpsql.engine.charging:record_release_failures",
         "record_failure(engine, charged, part.tables, error.code)",
@@ -190,8 +214,8 @@ FAULTS = (
     Fault(
         "free-answers-read",
         "dpsql.engine.release.exact_release:open_exact_release",
-        "rows = backend.run_statement(statement.sql) if charged else Exact([])",
-        "rows = backend.run_statement(statement.sql)",
+        "rows = _read_rows(backend, statement.sql) if charged else Exact([])",
+        "rows = _read_rows(backend, statement.sql)",
         "what is not charged reads private rows, and may fail on one",
         "tests/attacks/test_a14_reading_without_paying.py::test_uncharged_query_reads_nothing",
     ),

@@ -18,7 +18,7 @@ from dpsql.engine.release.noise import (
 )
 from dpsql.engine.release.released_table import Keys, ReleasedTable
 from dpsql.engine.replay.reuse import CoupledRefinement, IndependentTopUp, combine_tables
-from dpsql.errors import BackendError, DatabaseError, InternalError
+from dpsql.errors import BackendError, DatabaseError, Error, InternalError
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.privacy.mechanisms import Entropy
 from dpsql.privacy.mechanisms.sampler import clear_cache
@@ -59,7 +59,7 @@ def open_exact_release(backend: Backend, entropy: Entropy, part: PreparedRelease
     # What is not charged, because it follows from the policy alone, reads nothing private either.
     charged = part.plan.event is not None
     with _hold_tables(backend, statement if charged else None):
-        rows = backend.run_statement(statement.sql) if charged else Exact([])
+        rows = _read_rows(backend, statement.sql) if charged else Exact([])
     yield ExactRelease(part, rows)
 
 
@@ -97,10 +97,24 @@ def _open_stages(backend: Backend, part: PreparedRelease, stages: Stages) -> Ite
     def read_groups(plan: MeasurementPlan, selected: Sequence[Keys] | None = None) -> GroupRows:
         sums = part.emit_group_sums(plan, selected)
         with _hold_tables(backend, sums):
-            return sums, backend.run_statement(sums.sql)
+            return sums, _read_rows(backend, sums.sql)
 
     with backend.stage_tables(stages.tables):
-        yield ExactRelease(part, backend.run_statement(stages.histograms), read_groups)
+        yield ExactRelease(part, _read_rows(backend, stages.histograms), read_groups)
+
+
+def _read_rows(backend: Backend, sql: str) -> Exact:
+    """Return the exact rows of a statement; any failure that is not dpsql's own becomes a BackendError, which is recorded.
+
+    Its words and its frames may hold values of rows, so nothing of it stays.
+    """
+    try:
+        return backend.run_statement(sql)
+    except Error:
+        raise
+    except Exception:  # noqa: BLE001, S110  (raised out here, where no error is being handled: else it would be the context)
+        pass
+    raise BackendError
 
 
 def run_without_frames(draw: Callable[[], _Outcome]) -> _Outcome:
