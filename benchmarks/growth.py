@@ -184,7 +184,7 @@ def run(kind: str, size: int, options: argparse.Namespace, path: Path) -> Run:
 def _statements(con: Connection, sql: str) -> float:
     """Seconds of the statements of the query, after another query."""
     con.query("SELECT COUNT(*) FROM visits", epsilon=1)
-    part = plan_and_match(con.engine, con._queries.build(sql, (), {"epsilon": 10})).single_release
+    part = plan_and_match(con.engine, con._queries.build_query(sql, (), {"epsilon": 10})).single_release
     start = time.perf_counter()
     run_statements(con.engine, part)
     return time.perf_counter() - start

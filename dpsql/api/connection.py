@@ -95,7 +95,7 @@ class Connection(BaseConnection):
 
     def require_open(self) -> None:
         """Raise InterfaceError if the connection is closed."""
-        self._engine.current  # noqa: B018  (refuses a closed connection)
+        self._engine.require_open()
 
     @_exclusive
     def query(
@@ -156,7 +156,7 @@ class Connection(BaseConnection):
             dialect=dialect,
             replay=replay,
         )
-        query = self._queries.build(sql, parameters, options)
+        query = self._queries.build_query(sql, parameters, options)
         in_session = self._session_tables.find_answer(sql, parameters, options)
         return self._queries.run(query) if in_session is None else in_session()
 
@@ -188,7 +188,7 @@ class Connection(BaseConnection):
             QueryRejected: with the code "nothing_released" if there is no stored release.
         """
         options: QueryOptions = {"max_groups": max_groups, "dialect": dialect, "replay": False}
-        return self._queries.combine(self._queries.build(sql, parameters, options))
+        return self._queries.combine(self._queries.build_query(sql, parameters, options))
 
     @_exclusive
     def explain(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Explanation:
@@ -205,7 +205,7 @@ class Connection(BaseConnection):
         Raises:
             QueryRejected: if the query would be refused.
         """
-        query = self._queries.build(sql, parameters, options)
+        query = self._queries.build_query(sql, parameters, options)
         in_session = self._session_tables.find_explanation(sql, parameters, options)
         return self._queries.explain(query) if in_session is None else in_session
 
@@ -221,7 +221,7 @@ class Connection(BaseConnection):
         Raises:
             QueryRejected: if the query would be refused.
         """
-        query = self._queries.build(sql, parameters, options)
+        query = self._queries.build_query(sql, parameters, options)
         self._session_tables.require_no_session_tables(sql, options)
         return self._queries.plan(query)
 
@@ -369,7 +369,7 @@ class Connection(BaseConnection):
             BudgetExhausted: if the remaining budget is too small; nothing was read or charged.
         """
         options: QueryOptions = {"epsilon": epsilon, "max_groups": max_groups, "replay": replay}
-        query = self._queries.build(sql, parameters, options)
+        query = self._queries.build_query(sql, parameters, options)
         return self._synthetic.make_table(query, workload, method, rounds)
 
     @_exclusive
@@ -399,7 +399,7 @@ class Connection(BaseConnection):
             Error: as `synthetic` does.
         """
         options: QueryOptions = {"epsilon": epsilon, "max_groups": max_groups, "replay": replay}
-        query = self._queries.build(sql, parameters, options)
+        query = self._queries.build_query(sql, parameters, options)
         return self._synthetic.randomize(query)
 
     @_exclusive
@@ -435,7 +435,7 @@ class Connection(BaseConnection):
             Error: as `synthetic` does.
         """
         options: QueryOptions = {"epsilon": epsilon, "max_groups": max_groups, "replay": False}
-        query = self._queries.build(sql, parameters, options)
+        query = self._queries.build_query(sql, parameters, options)
         return self._synthetic.open_stream(query, method, workload, updates, queries)
 
     def rehearse(

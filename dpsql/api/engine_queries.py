@@ -64,9 +64,13 @@ class OpenEngine:
     @property
     def current(self) -> Engine:
         """Return the engine that charges the reservation, if there is one; raise InterfaceError if the connection is closed."""
+        self.require_open()
+        return self._current
+
+    def require_open(self) -> None:
+        """Raise InterfaceError if the connection is closed."""
         if not self.is_open:
             raise InterfaceError("the connection is closed", hint="dpsql.connect(…) opens another")
-        return self._current
 
     @property
     def has_reservation(self) -> bool:
@@ -80,12 +84,14 @@ class OpenEngine:
     def reserve(self, epsilon: Fraction, delta: Fraction | None, tables: Iterable[str] | None) -> Reservation:
         """Reserve budgets for this connection; see `Connection.reserve`."""
         self._require_no_reservation()
-        return self._hold(reserve_budgets(self.current, self._drop_reservation, epsilon, delta, tables))
+        return self._hold_reservation(
+            reserve_budgets(self.current, self._drop_reservation, epsilon, delta, tables)
+        )
 
     def resume(self, number: int) -> Reservation:
         """Continue a reservation; see `Connection.resume`."""
         self._require_no_reservation()
-        return self._hold(resume_reservation(self.current, self._drop_reservation, number))
+        return self._hold_reservation(resume_reservation(self.current, self._drop_reservation, number))
 
     def _require_no_reservation(self) -> None:
         if self._reservation is not None:
@@ -95,7 +101,7 @@ class OpenEngine:
                 hint="close it first, or open another connection",
             )
 
-    def _hold(self, reservation: Reservation) -> Reservation:
+    def _hold_reservation(self, reservation: Reservation) -> Reservation:
         self._reservation = reservation
         self._current = replace(self.unreserved, reservation=reservation.number)
         return reservation
@@ -123,9 +129,9 @@ class EngineQueries:
         self._engine = engine
         self.defaults = defaults
 
-    def build(self, sql: str, parameters: Parameters, options: QueryOptions) -> Query:
+    def build_query(self, sql: str, parameters: Parameters, options: QueryOptions) -> Query:
         """Return a query of a call; raise InterfaceError if the connection is closed."""
-        self._engine.current  # noqa: B018  (a closed connection is refused before a malformed query)
+        self._engine.require_open()
         return self.defaults.build_query(sql, parameters, options)
 
     def run(self, query: Query) -> Result:
@@ -175,7 +181,7 @@ class EngineQueries:
                 code="slice_forecast",
                 hint="forecast before con.reserve(…); con.explain(sql) says what one query costs",
             )
-        queries = [self.build(sql, (), {"dialect": dialect}) for sql in texts]
+        queries = [self.build_query(sql, (), {"dialect": dialect}) for sql in texts]
         if epsilon is not None:
             loss = parse_amount(epsilon)
             queries = [replace(query, default=loss) for query in queries]

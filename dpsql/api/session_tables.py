@@ -209,7 +209,7 @@ class SessionTables:
         for name in _TERMS:
             if name in said:
                 terms[name] = said.pop(name)
-        asked = self._queries.build(statement.query, parameters, terms)
+        asked = self._queries.build_query(statement.query, parameters, terms)
         self._require_private_source(statement, asked)
         if statement.kind is SessionTableKind.LOCAL:
             found = prepare_local_table(self._engine.current, asked)

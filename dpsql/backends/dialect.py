@@ -218,7 +218,7 @@ class ValueSyntax:
     def _emit_blob(self, value: bytes) -> str:
         return f"X'{value.hex()}'"
 
-    def _emit_map(self, pairs: Pairs) -> str:  # noqa: ARG002
+    def _emit_map(self, pairs: Pairs) -> str:
         refuse_query(f"map constants are not supported on {self.engine}")
 
     def _emit_typed_literal(self, value: dt.date | dt.time | uuid.UUID) -> str:
@@ -347,7 +347,7 @@ class FunctionSyntax:
         """Return the template of a scalar function, with arguments {0}, {1}, …; see `dpsql.plan.expressions.Function`."""
         return require_template(self.spellings, expr, self.where)
 
-    def emit_per_unit_aggregate(self, function: str, template: str, kind: Type | None) -> str:  # noqa: ARG002
+    def emit_per_unit_aggregate(self, function: str, template: str, kind: Type | None) -> str:
         """Return the template of a per-unit aggregate, by its registry name; the registry has `template`.
 
         `kind` is the type of its argument.
@@ -395,7 +395,7 @@ class IntegerSyntax(ABC):
         """Emit a whole DOUBLE from 0 to `most`, at most 2^62, in the type of `to_wide_int` or in 64 bits."""
         return self.to_narrow_int(number, 0, most)
 
-    def emit_exact_sum(self, points: str, most: int) -> str:  # noqa: ARG002
+    def emit_exact_sum(self, points: str, most: int) -> str:
         """Emit the sum of 64-bit whole numbers of magnitude at most `most`, which does not overflow for 2^46 of them."""
         return f"SUM({points})"
 
@@ -430,7 +430,7 @@ class PointSyntax(ABC):
         first, second = map(self.values.emit_constant, factors)
         return f"CAST({number} AS {self.values.types[Type.DOUBLE]}) * {first} * {second}"
 
-    def emit_decimal_lattice_point(self, stored: str, low: str, high: str, factor: int) -> str | None:  # noqa: ARG002
+    def emit_decimal_lattice_point(self, stored: str, low: str, high: str, factor: int) -> str | None:
         """Emit a clamped DECIMAL times a power of ten, as a 64-bit whole number; NULL for NULL.
 
         All have at most 15 digits, and the product 18. None for engines in which DOUBLE is as fast.
@@ -445,7 +445,7 @@ class PointSyntax(ABC):
     def emit_epoch_microseconds(self, moment: str) -> str:
         """Emit the microseconds of a timestamp since 1970, or of a time of day since midnight, in 64 bits."""
 
-    def emit_histogram_items(self, number: str, ends: Sequence[int], places: Sequence[int]) -> str | None:  # noqa: ARG002
+    def emit_histogram_items(self, number: str, ends: Sequence[int], places: Sequence[int]) -> str | None:
         """Emit the SELECT items of a histogram: for each end its position `b`, and the count `n` of numbers in its interval.
 
         In an interval are numbers up to its end and above the one before, in the first all below too, and in the last all
@@ -489,7 +489,7 @@ class QuerySyntax:
         """Quote the name of a table of the policy."""
         return quote_table_name(name)
 
-    def emit_derived_table(self, query: str, name: str = '"#rows"', *, once: bool = False) -> str:  # noqa: ARG002
+    def emit_derived_table(self, query: str, name: str = '"#rows"', *, once: bool = False) -> str:
         """Emit a derived table, with a name if required; with `once`, each value is computed once per row."""
         return f"({query}) AS {name}"
 

@@ -247,7 +247,7 @@ def define_strftime(
     join_parts: Callable[[list[str]], str],
     emit_constant: Callable[[str], str],
 ) -> CallSpelling:
-    """Return STRFTIME from the texts of a moment's fields, with so many digits; `join_parts` concatenates them with literals.
+    """Return STRFTIME from the texts of a moment's fields, each with its number of digits; `join_parts` concatenates them with literals.
 
     Claim: the text is the one that DuckDB writes, for each moment of the years 1 to 9999.
     Why: each part is a whole number with leading zeros, or a literal text; no language, setting or time zone decides it.
@@ -394,8 +394,8 @@ def define_time_buckets(
 ) -> dict[str, CallSpelling]:
     """Return TIME_BUCKET of each unit, by its name in the registry; `moment` is the engine's type of moments.
 
-    The templates are those of the beginning of a bucket of so many microseconds, one of which begins at `MONDAY`, and of so many
-    months, one of which begins with the year 2000. Buckets of days and longer units are of days, too.
+    `emit_bucket` emits the beginning of a bucket of a number of microseconds, where one bucket begins at `MONDAY`, and `emit_month_bucket`
+    that of a number of months, where one begins with the year 2000. Buckets of days and longer units begin with a day.
     """
     clock = {
         unit: _define_bucket(emit_bucket, _MICROSECONDS[unit], moment)

@@ -1,4 +1,4 @@
-"""The catalogue twin: PostgreSQL's catalogue of a policy's tables, in an engine of its own that holds no data.
+"""The catalog twin: PostgreSQL's catalog of a policy's tables, in an engine of its own that holds no data.
 
 Claim: what the twin answers follows from the policy and the declared columns' types alone.
 Why: it is filled with those, nothing is attached to it, and it is locked as the data's engine is.
@@ -23,7 +23,7 @@ from dpsql.policy.names import quote_identifier
 _MOST_ROWS = 100_000
 _MOST_CELLS = 1_000_000
 _MOST_CHARACTERS = 20_000_000
-_OWNER, _PUBLIC, _CATALOGUE, _INFORMATION = 10, 2200, 11, 13000
+_OWNER, _PUBLIC, _CATALOG, _INFORMATION = 10, 2200, 11, 13000
 _FIRST = 16384
 """The first number that PostgreSQL gives to a user's table."""
 _ZERO = {"BOOLEAN": "false", "UINTEGER": "0", "INTEGER": "0", "SMALLINT": "0", "BIGINT": "0", "DOUBLE": "0"}
@@ -60,7 +60,7 @@ class EmulatedColumn:
 
 
 class PgCatalogEmulator:
-    """The catalogue of tables with their columns; `macros` are its functions, by name, as parameters := meaning.
+    """The catalog of tables with their columns; `macros` are its functions, by name, as parameters := meaning.
 
     It answers one statement at a time.
     """
@@ -119,7 +119,7 @@ class PgCatalogEmulator:
     def _fill_tables(
         self, database: str, tables: Mapping[str, tuple[str | None, Sequence[EmulatedColumn]]]
     ) -> None:
-        own = {"pg_catalog": _CATALOGUE, "information_schema": _INFORMATION, "public": _PUBLIC}
+        own = {"pg_catalog": _CATALOG, "information_schema": _INFORMATION, "public": _PUBLIC}
         for name, number in own.items():
             self._add_schema(database, name, number)
         self._add_row("pg.pg_am", oid=2, amname="heap", amtype="t")
@@ -131,7 +131,7 @@ class PgCatalogEmulator:
         )  # fmt: skip
         self._add_row("info.information_schema_catalog_name", catalog_name=database)
         for number, name in ((100, "default"), (950, "C")):
-            self._add_row("pg.pg_collation", oid=number, collname=name, collnamespace=_CATALOGUE)
+            self._add_row("pg.pg_collation", oid=number, collname=name, collnamespace=_CATALOG)
         for number, (name, length, by_value, category, element, array, collation, spelling) in _TYPES.items():
             both = (
                 (number, name, length, element, array, spelling),
@@ -139,18 +139,18 @@ class PgCatalogEmulator:
             )
             for oid, typname, typlen, typelem, typarray, title in both:
                 self._add_row(
-                    "pg.pg_type", oid=oid, typname=typname, typnamespace=_CATALOGUE, typowner=_OWNER, typlen=typlen,
+                    "pg.pg_type", oid=oid, typname=typname, typnamespace=_CATALOG, typowner=_OWNER, typlen=typlen,
                     typbyval=by_value and oid == number, typtype="b", typisdefined=True, typelem=typelem,
                     typcategory=category if oid == number else "A", typarray=typarray, typdelim=",",
                     typcollation=collation, typtypmod=-1, typinput="-", typoutput="-",
                 )  # fmt: skip
                 self._connection.execute("INSERT INTO pg.shown_types VALUES (?, ?, ?)", [oid, typname, title])
-        catalogue = [
+        catalog = [
             (place.partition(".")[2], schema)
             for place in self._columns
             for schema in _iterate_schema_numbers(place)
         ]
-        for number, (name, schema) in enumerate(catalogue, 1000):
+        for number, (name, schema) in enumerate(catalog, 1000):
             self._add_class(number, name, schema, 0)
         places = {"": ("public", _PUBLIC)} | {name: (name, number) for name, number in own.items()}
         for title in tables:
@@ -284,4 +284,4 @@ def _fetch_rows(found: duckdb.DuckDBPyConnection, end: float) -> list[tuple[Any,
 
 
 def _iterate_schema_numbers(place: str) -> Iterable[int]:
-    yield _CATALOGUE if place.startswith("pg.") else _INFORMATION
+    yield _CATALOG if place.startswith("pg.") else _INFORMATION

@@ -133,8 +133,8 @@ def describe_widened_values(outer: OuterQuery) -> Iterator[str]:
         for text, value, name in (*keys, *calls):
             if name in selected and is_widened(value):
                 yield (
-                    f"{text} is a floating-point number, 2.0 for 2: it is computed from whole numbers without declared bounds, or with "
-                    "wide ones. Bounds in the policy make it a whole number."
+                    f"{text} is a floating-point number, 2.0 for 2, because it is computed from whole numbers without bounds in the policy, or "
+                    "with too wide ones. Declare narrow bounds to get whole numbers."
                 )
 
 

@@ -159,7 +159,7 @@ def make_local_table(engine: Engine, synthesis: PreparedSynthesis) -> LocalTable
     table, receipt = _answer_release(engine, synthesis.prepared)
     made = _get_mechanism(synthesis.prepared)
     if not isinstance(made, RandomizedTable):
-        raise TypeError("a randomised table has a plan of its own")
+        raise TypeError("a randomized table has its own plan")
     ends = synthesis.ends or (None,) * len(synthesis.columns)
     meaning = [
         dict(zip(values, values, strict=True))

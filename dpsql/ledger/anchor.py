@@ -116,7 +116,7 @@ def require_same_database(where: str, before: str | None, own: str | None) -> No
     """Raise PolicyError (`another_database`) where a ledger is of another database than `own`; None is unknown.
 
     A text says which database: "named:" and the owner's name, "file:" and a path, "postgresql:" and the numbers of a server and of a database
-    in it, "spark:" and the place of a schema in a catalogue, or "memory:" for frames and databases in memory, which nothing tells
+    in it, "spark:" and the place of a schema in a catalog, or "memory:" for frames and databases in memory, which nothing tells
     apart but an owner's name.
     """
     if own is None or can_follow(before, own):

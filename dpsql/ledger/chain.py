@@ -364,10 +364,10 @@ def make_amendment_details(before: Row, after: Row, reason: str) -> dict[str, An
 
 
 def require_amendment(row: Row, spent: Charge, digests: KeyedDigest) -> None:
-    """Require of an entry that amends an account, of which `spent` is spent, that dpsql would have written it.
+    """Require that dpsql would have written this entry, which amends an account of which `spent` is spent.
 
-    Raises IntegrityError (`ledger_tampered`): the budget that it states is that of its details, whose limit is no more
-    than the budget's and within which all is that was spent.
+    Raises IntegrityError (`ledger_tampered`): unless its budget is that of its details, its limit is
+    at most that of the budget, and all that was spent is within the limit.
     """
     found = Amendment.from_row(row, digests)
     stated = row["budget"], parse_charge(row["limit_loss"], row["limit_delta"])

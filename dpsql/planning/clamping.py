@@ -292,7 +292,7 @@ class Clamp:
     def compute_penalties(self, above: Sequence[int]) -> list[int]:
         """Return the penalty of each point of a side, from the numbers of units (or pairs) `above` zero and above each point.
 
-        More than the `tolerated_units` number above a point count against it. The greatest point is favoured by the number that
+        More than the `tolerated_units` number above a point count against it. The greatest point is favored by the number that
         is lacking, of units which contribute something, for a clear choice. So a clamp is lowered by evidence only: if few
         units contribute, the greatest point is chosen.
 
@@ -307,7 +307,7 @@ class Clamp:
 
     @property
     def _needed_units(self) -> int:
-        """Return the number of units without which the greatest point is favoured.
+        """Return the number of units without which the greatest point is favored.
 
         The prior odds of the least and the greatest point are their ratio to the `power`: the log of these odds, in steps
         of the mechanism's rate, is needed in addition to the `min_support` and the tolerated units.

@@ -77,7 +77,9 @@ def test_noise_is_combined_on_lattices_within_float_range() -> None:
     assert not can_combine_noises([fine, CombinedNoise(((5**160, noise), (2, noise)))])
     assert compute_noise_variance(DiscreteGaussian(Fraction(1, 2**40))) > 0
     with opened("zcdp") as connection:
-        plan = plan_and_match(connection.engine, connection._queries.build(COUNT, (), {"epsilon": 1})).plan
+        plan = plan_and_match(
+            connection.engine, connection._queries.build_query(COUNT, (), {"epsilon": 1})
+        ).plan
     assert list_compatible_indices([plan, plan, plan]) == [0, 1, 2]
 
 

@@ -122,7 +122,7 @@ def test_post_processed_query_is_charged_before_its_read(monkeypatch: pytest.Mon
 
 
 def test_failure_of_the_backend_s_own_code_is_recorded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Python error around the engine, as of too little memory for its rows, is told, charged and counted as the engine's own."""
+    """A Python error around the engine, as of too little memory for its rows, is reported, charged and counted like the engine's own."""
     for number, raised in enumerate((MemoryError, RuntimeError, ValueError), 1):
         connection = world(person(1))
 

@@ -348,7 +348,7 @@ SLOW = (
     f"SELECT count(*) FROM {', '.join(f'pg_type t{number}' for number in range(8))}"
     " WHERE t0.typname || t1.typname || t2.typname || t7.typname = 'x'"
 )
-"""A catalogue query that takes as long as one may."""
+"""A catalog query that takes as long as one may."""
 
 
 def order_of_answers(served: Served, slow: Sequence[str]) -> list[tuple[str, str | None]]:

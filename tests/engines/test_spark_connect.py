@@ -46,7 +46,7 @@ for database in (session, "sc://localhost:15002"):
     with dpsql.connect(database, policy=policy, ledger=":memory:", epsilon=10**15) as con:
         sql = "SELECT kind, COUNT(*) AS c, SUM(cost) AS s FROM visits WHERE kind IS NOT NULL GROUP BY kind"
         assert {kind: (count, total) for kind, count, total in con.query(sql).rows} == sums
-        query = con._queries.build("SELECT kind, COUNT(*) FROM visits GROUP BY kind", (), {"epsilon": 1})
+        query = con._queries.build_query("SELECT kind, COUNT(*) FROM visits GROUP BY kind", (), {"epsilon": 1})
         assert plan_and_match(con.engine, query).single_release.plan.clamps
         near = con.query("SELECT kind, COUNT(*) FROM visits GROUP BY kind", epsilon=10**6)
         assert all(abs(count - 1000) < 50 for kind, count in near.rows if kind is not None)

@@ -1,4 +1,4 @@
-"""Faults of the server: who gets in, who is charged, what a catalogue query reaches, what a client may send."""
+"""Faults of the server: who gets in, who is charged, what a catalog query reaches, what a client may send."""
 
 from __future__ import annotations
 
@@ -105,15 +105,15 @@ FAULTS = (
     ),
     Fault(
         "functions-of-catalogue-queries-unlisted",
-        "dpsql.sql.pg_catalog.rewrite:_CatalogueRewriter._rewrite_call",
-        "_refuse_query(f'the function {name} is not supported in catalogue queries')",
+        "dpsql.sql.pg_catalog.rewrite:_CatalogRewriter._rewrite_call",
+        "_refuse_query(f'the function {name} is not supported in catalog queries')",
         "return node",
-        "a catalogue query calls any function of the engine",
+        "a catalog query calls any function of the engine",
         "tests/interfaces/server/test_pg_catalog.py::test_catalog_queries_reach_no_files_settings_or_private_tables",
     ),
     Fault(
         "data-named-in-a-catalogue-query",
-        "dpsql.sql.pg_catalog.rewrite:parse_catalogue_query",
+        "dpsql.sql.pg_catalog.rewrite:parse_catalog_query",
         "not all(_find_schema(table, declared) for table in read)",
         "read and not any(_find_schema(table, declared) for table in read)",
         "a query that also names data is taken for one of the catalogue",
@@ -209,10 +209,10 @@ FAULTS = (
     ),
     Fault(
         "endless-series",
-        "dpsql.sql.pg_catalog.rewrite:_CatalogueRewriter._rewrite_node",
+        "dpsql.sql.pg_catalog.rewrite:_CatalogRewriter._rewrite_node",
         "return _limit_series(node)",
         "return node",
-        "a catalogue query of a few characters takes all memory",
+        "a catalog query of a few characters takes all memory",
         "tests/interfaces/server/test_pg_catalog.py::test_lists_and_texts_of_a_catalog_query_are_bounded",
     ),
     Fault(
@@ -293,7 +293,7 @@ FAULTS = (
         "dpsql.sql.pg_catalog.rewrite:_limit_replacement",
         "exp.Anonymous(this='REPLACE', expressions=[short, old, new])",
         "exp.Anonymous(this='REPLACE', expressions=[call.this, old, new])",
-        "a catalogue query makes a text that fills the server's memory",
+        "a catalog query makes a text that fills the server's memory",
         "tests/interfaces/server/test_pg_catalog.py::test_rewritten_queries_have_a_bounded_size",
     ),
     Fault(
@@ -454,7 +454,7 @@ FAULTS = (
         "dpsql.interfaces.server.pg_catalog:PgCatalog.__init__",
         "limit - 1",
         "0",
-        "slow catalogue queries of a few hold up those of all",
+        "slow catalog queries of a few hold up those of all",
         "tests/interfaces/server/test_pg_catalog.py::test_slow_catalog_queries_delay_no_other_user",
     ),
     Fault(
@@ -462,7 +462,7 @@ FAULTS = (
         "dpsql.interfaces.server.limits:Turns.__init__",
         "_LaneQueue(limits.lookup_workers, limits.owner_workers, 1, limits.waiting_per_user)",
         "_LaneQueue(limits.lookup_workers, limits.owner_workers, limits.lookup_workers, limits.waiting_per_user)",
-        "one analyst's slow catalogue queries hold up those of all",
+        "one analyst's slow catalog queries hold up those of all",
         "tests/interfaces/server/test_turns.py::test_one_lookup_of_a_user_runs_at_a_time",
     ),
     Fault(

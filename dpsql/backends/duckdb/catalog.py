@@ -157,7 +157,7 @@ def _build_collation_probes(table: str, columns: Sequence[tuple[str, str]]) -> t
 
     Claim: the two plans write a comparison in two ways exactly where the collation of a column or field is not the one that
     compares bytes.
-    Why: the catalogue does not say what a column's collation is. Binding writes a comparison under a collation as one of
+    Why: the catalog does not say what a column's collation is. Binding writes a comparison under a collation as one of
     function calls (`lower(id) = lower('')`), and a view hands the collation of its columns on.
     Source: DuckDB's documentation, "Collations".
     """
@@ -216,7 +216,7 @@ def parse_origin(table: str, plan: str, definition: str | None, *, frames: froze
 
     Claim: every stored table that a view reads, through other views, macros, subqueries and names of any spelling, is in its
     `TableOrigin`, and so is every operator that may read anything else.
-    Why: the plan is the engine's own, taken before an optimiser could leave a scan out; an operator that is not known to read
+    Why: the plan is the engine's own, taken before an optimizer could leave a scan out; an operator that is not known to read
     nothing is taken to read something.
     Source: DuckDB's documentation, "EXPLAIN" (explain_output).
     """

@@ -172,7 +172,7 @@ class DuckDBFunctions(FunctionSyntax):
 class DuckDBIntegers(IntegerSyntax):
     """Whole numbers of 64 bits, whose sums DuckDB makes HUGEINT, and HUGEINT of 128 bits."""
 
-    def to_wide_int(self, number: str, most: int | None = None) -> str:  # noqa: ARG002
+    def to_wide_int(self, number: str, most: int | None = None) -> str:
         """Cast all numbers: a HUGEINT is as fast."""
         return f"{number}::{self.wide}"
 
@@ -180,11 +180,11 @@ class DuckDBIntegers(IntegerSyntax):
         """Cast with a cast that cannot fail: what is stored and looked up has half the size."""
         return f"TRY_CAST({number} AS BIGINT)" if fits_int64(low) and fits_int64(high) else number
 
-    def cast_double_to_int(self, number: str, most: int) -> str:  # noqa: ARG002
+    def cast_double_to_int(self, number: str, most: int) -> str:
         """Cast: 128 bits hold every such DOUBLE."""
         return f"CAST({number} AS {self.wide})"
 
-    def emit_integer_quotient(self, dividend: str, divisor: str, most: int | None = None) -> str:  # noqa: ARG002
+    def emit_integer_quotient(self, dividend: str, divisor: str, most: int | None = None) -> str:
         """Use the operator of whole numbers; no divisor is 0."""
         return f"{dividend} // {divisor}"
 
@@ -233,7 +233,7 @@ _NUMBERS = f"CAST({2**63} AS HUGEINT)"
 class DuckDBHashes(HashSyntax):
     """HASH, which is defined for every value of every type, and SHA256."""
 
-    def emit_row_id(self, values: Sequence[str], table: int = 0) -> str:  # noqa: ARG002
+    def emit_row_id(self, values: Sequence[str], table: int = 0) -> str:
         """Hash all values of the row. Tables have fewer rows than 2^55, so that what is added stays below the hash.
 
         They are hashed as one struct: a function of several texts requires them in one collation.
@@ -259,7 +259,7 @@ class DuckDBHashes(HashSyntax):
 class DuckDBQueries(QuerySyntax):
     """Subqueries that need no name, semi-joins, and lists of structs that are unnested."""
 
-    def emit_derived_table(self, query: str, name: str = "", *, once: bool = False) -> str:  # noqa: ARG002
+    def emit_derived_table(self, query: str, name: str = "", *, once: bool = False) -> str:
         """Write a name only where one is required; values of a subquery in FROM are computed once."""
         return f"({query}) AS {name}" if name else f"({query})"
 

@@ -21,11 +21,11 @@ UNTYPED = "OBJECT"
 
 
 UNCHECKED = "VARCHAR of a frame"
-"""The engine type that the catalogue gives to a text column whose bytes nobody has looked at."""
+"""The engine type that the catalog gives to a text column whose bytes nobody has looked at."""
 
 
 ZONED = "TIMESTAMP WITH TIME ZONE of a frame"
-"""The engine type that the catalogue gives to moments that the engine may fail to read: in seconds, some are too great."""
+"""The engine type that the catalog gives to moments that the engine may fail to read: in seconds, some are too great."""
 
 
 def to_typed_frame(frame: Any) -> tuple[Any, tuple[str, ...]]:

@@ -73,7 +73,7 @@ def parse_engine_type(name: str, kind: str = "b", members: Sequence[str] = ()) -
     return _NAMES.get(found["name"] + found["rest"], unread)
 
 
-# What PostgreSQL's catalogue says of tables: columns, what stands behind a name, and what a role may do. No row is read.
+# What PostgreSQL's catalog says of tables: columns, what stands behind a name, and what a role may do. No row is read.
 
 
 _COLUMNS = """
@@ -93,7 +93,7 @@ _COLUMNS = """
       AND NOT c.relispartition
     ORDER BY n.nspname <> 'public', n.nspname, c.relname, a.attnum
 """
-"""The columns of all tables and views, but for partitions, which are read through their table; and why one is not read.
+"""The columns of all tables and views except partitions, which are read through their table; and the reason why one is not read.
 
 A right to columns alone is not enough for the lock under which a query reads."""
 

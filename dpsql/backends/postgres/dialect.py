@@ -203,9 +203,9 @@ class PostgresFunctions(FunctionSyntax):
         arguments: Sequence[str],
         over: str,
         *,
-        ignore_nulls: bool,  # noqa: ARG002
+        ignore_nulls: bool,
     ) -> str:
-        """Cast a count to INTEGER; one that is no INTEGER, or below 1, would fail, and no row is so far away.
+        """Cast a position to INTEGER, and others to NULL: one beyond INTEGER or below 1 would fail, and no window has such a row.
 
         IGNORE NULLS is never asked for: positions are computed.
         """

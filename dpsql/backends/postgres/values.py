@@ -53,7 +53,7 @@ class PostgresValues(ValueSyntax):
         return self.emit_binary_collation(written) if kind is Type.VARCHAR else written
 
     def emit_aggregate_cast(self, number: str, kind: Type) -> str:
-        """Compare with the ends of 64 bits as NUMERIC: the greatest BIGINT is no DOUBLE. All other types have every value."""
+        """Emit a cast that is NULL beyond 64 bits; it compares as NUMERIC, since DOUBLE does not have the greatest BIGINT. Other types hold every value."""
         if kind is not Type.INTEGER:
             return self.emit_cast(number, kind)
         return f"CASE WHEN CAST({number} AS NUMERIC) BETWEEN -{2**63} AND {2**63 - 1} THEN CAST({number} AS BIGINT) END"

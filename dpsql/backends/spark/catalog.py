@@ -84,7 +84,7 @@ def _parse_nested_type(name: str) -> str | None:
 
 
 def _parse_inner_type(name: str) -> str | None:
-    """Return the engine type of a field or an element, which is no moment."""
+    """Return the engine type of a field or an element; None for moments, which are not read there."""
     return None if name.startswith("timestamp") else _parse_plain_type(name) or _parse_nested_type(name)
 
 
@@ -100,14 +100,14 @@ def _split_fields(text: str) -> list[str]:
     return parts
 
 
-# What Spark's catalogue says of a table, by DESCRIBE TABLE EXTENDED. No row is read.
+# What Spark's catalog says of a table, by DESCRIBE TABLE EXTENDED. No row is read.
 
 
 READ = frozenset({"parquet", "delta", "iceberg"})
 """The providers of tables that are read: their files have types.
 
 ORC is not among them: its reader ends a query at a moment whose microseconds are more than 64 bits hold, and at the first row of
-a column with a collation. CSV and JSON are not, whatever columns the catalogue declares: an option of the table (FAILFAST), or a
+a column with a collation. CSV and JSON are not, whatever columns the catalog declares: an option of the table (FAILFAST), or a
 line that is cut off, makes one row end a query.
 """
 _DETAILS = "# Detailed Table Information"
@@ -120,7 +120,7 @@ _KINDS = MappingProxyType({"VIEW": "a view", "TEMPORARY": "a temporary view"})
 class TableDescription:
     """A table: its columns with the names of their types, its provider, its kind, and where it lies.
 
-    `mark` is equal only where the catalogue's entry is the same: a table that was dropped and made anew has another.
+    `mark` is equal only where the catalog's entry is the same: a table that was dropped and made anew has another.
     """
 
     columns: tuple[tuple[str, str], ...]
@@ -163,7 +163,7 @@ class TableDescription:
 
     @property
     def has_timestamps(self) -> bool:
-        """Return whether Parquet files hold moments, whose unit the catalogue does not say."""
+        """Return whether Parquet files hold moments, whose unit the catalog does not say."""
         return self.provider == "parquet" and any(kind.startswith(_MOMENT) for _, kind in self.columns)
 
     def with_masked_timestamps(self, other: frozenset[str] | None) -> TableDescription:
@@ -188,11 +188,11 @@ class TableDescription:
 
     @property
     def foreign_sources(self) -> tuple[str, ...]:
-        """Return what else than a table with typed files it is."""
+        """Return why it is not a table with typed files, as a noun; empty if it is one."""
         if self.kind not in ("MANAGED", "EXTERNAL"):
-            return (_KINDS.get(self.kind, "what is no table of the catalogue"),)
+            return (_KINDS.get(self.kind, "an object that is not a table"),)
         return (
-            () if self.provider in READ else (f"a table in the format {self.provider or 'of its catalogue'}",)
+            () if self.provider in READ else (f"a table in the format {self.provider or 'of its catalog'}",)
         )
 
 
@@ -207,7 +207,7 @@ class ParquetFooters:
 
     Claim: no row of a column that is not named here makes Spark fail for its moment.
     Why: Spark takes microseconds as they are, and INT96 without a check. Milliseconds it multiplies by 1000, and fails where the
-    product is beyond 64 bits; the catalogue has the same type for all of them.
+    product is beyond 64 bits; the catalog has the same type for all of them.
     Source: Apache Parquet, "Logical types", TIMESTAMP; Spark 4.0, ParquetVectorUpdaterFactory and DateTimeUtils.millisToMicros.
     """
 

@@ -156,7 +156,7 @@ def _has_frame_exclusion(window: WindowCall) -> bool:
 class SparkFunctions(FunctionSyntax):
     """The functions of Spark."""
 
-    def emit_per_unit_aggregate(self, function: str, template: str, kind: Type | None) -> str:  # noqa: ARG002
+    def emit_per_unit_aggregate(self, function: str, template: str, kind: Type | None) -> str:
         """Add whole numbers as wide ones, and divide two DOUBLE for a mean, as in DuckDB.
 
         If several rows are best by y, ARG_MIN and ARG_MAX show the one that is best by x, too.
@@ -235,7 +235,7 @@ class SparkPoints(PointSyntax):
 class SparkHashes(HashSyntax):
     """XXHASH64 and SHA2, which are defined for every value. Rows have no ids."""
 
-    def emit_row_id(self, values: Sequence[str], table: int = 0) -> str:  # noqa: ARG002
+    def emit_row_id(self, values: Sequence[str], table: int = 0) -> str:
         """Refuse: in a task that is tried again rows may have other numbers."""
         refuse_query(
             f"not supported on Spark: {_ROW_IDS}", "declare the column with the unit's id in the policy"

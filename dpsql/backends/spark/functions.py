@@ -145,7 +145,7 @@ def _define_truncation(unit: str) -> Spelling:
 
 
 def _define_addition(unit: int) -> Spelling:
-    """Add so many units of microseconds, of which the clock knows no others."""
+    """Add a number of units, each of `unit` microseconds."""
     added = f"TRY_ADD({_emit_microseconds(_emit_timestamp(0))}, TRY_MULTIPLY({{1}}, CAST({unit} AS BIGINT)))"
     return Spelling(_emit_within_calendar(added), WITHIN_CALENDAR)
 

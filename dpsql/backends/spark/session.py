@@ -51,7 +51,7 @@ PINNED = MappingProxyType(
 """What each setting has to be."""
 
 QUICK = MappingProxyType({"spark.sql.codegen.hugeMethodLimit": "8000"})
-"""Settings for speed alone. Java compiles no method of more bytes than this, and Spark divides it only if it is told so: the intervals of three clamps are such a method."""
+"""Settings for speed only: Java does not compile a larger method, and Spark splits one only by this setting. The intervals of three clamps make such a method."""
 
 _SPEED = re.compile(
     r"""spark\.sql\.(

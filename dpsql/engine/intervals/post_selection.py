@@ -148,7 +148,7 @@ _OF_OTHERS = "of other rows or releases"
 
 
 def compute_kept_row_confidence(confidence: float, rows: int, released: int) -> float:
-    """Return the confidence of the intervals of so many kept rows of those released.
+    """Return the confidence of the intervals of `rows` kept rows among `released` ones.
 
     Claim: where m of N released rows are kept, intervals at 1 - (1 - c)·m/N miss, on average over answers, at most 1 - c of the
     values of the kept rows. It costs no privacy loss. Where no noisy value of a column decides which rows are kept, its intervals

@@ -191,7 +191,7 @@ def _list_empty_rows(
 
 
 def _is_sum_within_noise(plan: MeasurementPlan, table: ReleasedTable, rows: Sequence[int]) -> bool:
-    """Return whether all of these rows together may be of empty groups: the sum of their counts is no more than that of so much noise."""
+    """Return whether all of these groups together may be empty: the sum of their counts is within the noise of that sum."""
     for item in _iterate_counts(plan):
         ends = [end for end in compute_intervals(plan, table, item, rows, CONFIDENCE) if end is not None]
         together = sum(low + high for low, high in ends) / 2

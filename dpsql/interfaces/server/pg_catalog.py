@@ -28,7 +28,7 @@ from dpsql.plan.types import Type
 from dpsql.policy import Column as PolicyColumn
 from dpsql.policy import Policy, normalize_name
 from dpsql.sql.pg_catalog.parameters import ListType, infer_parameter_types
-from dpsql.sql.pg_catalog.rewrite import MACROS, PREFIX, CatalogueQuery, parse_catalogue_query
+from dpsql.sql.pg_catalog.rewrite import MACROS, PREFIX, CatalogQuery, parse_catalog_query
 
 DATABASE = "dpsql"
 _OIDS = {
@@ -52,7 +52,7 @@ class PgCatalog:
 
     def __init__(self, policy: Policy, catalog: AnalystSchema, seconds: float, limit: int = 1) -> None:
         declared = frozenset(map(normalize_name, policy.tables))
-        self._match_cached = lru_cache(_REMEMBERED)(partial(parse_catalogue_query, declared=declared))
+        self._match_cached = lru_cache(_REMEMBERED)(partial(parse_catalog_query, declared=declared))
         self._seconds = seconds
         tables = {
             table.name: (_describe_table(policy, table), _list_columns(policy, table))
@@ -66,7 +66,7 @@ class PgCatalog:
         self._idle, self._free = [self._create_emulator()], Condition()
         self._creatable = limit - 1
 
-    def match_query(self, text: str) -> CatalogueQuery | None:
+    def match_query(self, text: str) -> CatalogQuery | None:
         """Return the catalog query of a text, or None if it is for the engine."""
         return self._match_cached(text)
 
@@ -80,7 +80,7 @@ class PgCatalog:
 
     def answer_query(
         self,
-        query: CatalogueQuery,
+        query: CatalogQuery,
         user: str,
         setting: Callable[[str], str | None],
         values: Collection[Any],

@@ -43,7 +43,7 @@ from dpsql.interfaces.server.users import User
 from dpsql.interfaces.shell.answers import format_charges
 from dpsql.policy.request.loss import parse_amount
 from dpsql.sql.pg_catalog.rewrite import MOST_CHARACTERS as MOST_OF_CATALOG
-from dpsql.sql.pg_catalog.rewrite import CatalogueQuery
+from dpsql.sql.pg_catalog.rewrite import CatalogQuery
 
 if TYPE_CHECKING:
     from dpsql.ledger import RemainingBudget
@@ -97,13 +97,13 @@ class CatalogQueries:
     def _can_be_catalog_query(self, statement: Statement) -> bool:
         return self._settings.dialect == "postgres" and not statement.is_explain
 
-    def _match_query(self, statement: Statement) -> CatalogueQuery | None:
+    def _match_query(self, statement: Statement) -> CatalogQuery | None:
         if not self._can_be_catalog_query(statement):
             return None
         return self._service.pg_catalog.match_query(statement.text)
 
     def _run_query(
-        self, query: CatalogueQuery, values: tuple[Any, ...], settings: Settings
+        self, query: CatalogQuery, values: tuple[Any, ...], settings: Settings
     ) -> tuple[tuple[Column, ...], list[tuple[Any, ...]]]:
         """Run a catalog query; the settings that it changes are changed in `settings`."""
         user = self._runner.user

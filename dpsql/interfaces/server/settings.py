@@ -256,7 +256,7 @@ class Settings:
         return int(self.get_value("statement_timeout")) / 1_000 or None
 
     def list_idle_limits(self, *, in_transaction: bool) -> list[tuple[str, float]]:
-        """List the settings that end an idle session, with their seconds; 0 is no limit."""
+        """List the settings that end an idle session, with their seconds; 0 means that there is no limit."""
         name = "idle_in_transaction_session_timeout" if in_transaction else "idle_session_timeout"
         return [(name, int(self.get_value(name)) / 1_000)]
 

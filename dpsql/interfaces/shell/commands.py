@@ -35,9 +35,7 @@ from dpsql.sql.parse.scanner import remove_comments
 # List tables and their columns, from the policy and the schema, never from data.
 
 
-_CATALOGUE = re.compile(
-    r"(?:SHOW\s+(?:ALL\s+)?TABLES|(?:DESCRIBE|DESC)(?:\s+(?P<table>\S+))?)", re.IGNORECASE
-)
+_CATALOG = re.compile(r"(?:SHOW\s+(?:ALL\s+)?TABLES|(?:DESCRIBE|DESC)(?:\s+(?P<table>\S+))?)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ def parse_describe_statement(statement: str) -> str | None:
     ('', 'visits', None)
     """
     bare = remove_comments(statement).strip().rstrip(";").rstrip()
-    found = _CATALOGUE.fullmatch(bare)
+    found = _CATALOG.fullmatch(bare)
     return None if found is None else found["table"] or ""
 
 

@@ -164,7 +164,7 @@ class PermuteAndFlip:
 def sample_uniform_index(size: int, entropy: Entropy) -> int:
     """Return one of 0 to size-1, each with the same probability; `size` is between 1 and 2**64.
 
-    A word that would favour the first few of a last, incomplete lap is drawn again.
+    A word that would favor the first few of a last, incomplete lap is drawn again.
     """
     whole = (1 << _WORD) // size * size
     while (word := int(entropy.draw_words(1)[0])) >= whole:

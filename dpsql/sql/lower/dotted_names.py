@@ -86,7 +86,7 @@ def resolve_table(
 
 
 def build_scan(catalog: AnalystSchema, alias: str, table: AnalystTable) -> Scan:
-    """Return the scan of a catalogue's table, with the way to the unit of its rows."""
+    """Return the scan of a catalog's table, with the way to the unit of its rows."""
     unit = Unit(table.unit)
     if table.unit is UnitKind.COLUMN and table.unit_column is not None:
         column = Column(alias, *table.columns[normalize_name(table.unit_column)])

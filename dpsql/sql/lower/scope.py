@@ -383,7 +383,7 @@ class Scope:
         return [alias for alias in among if folded in self.tables[alias].columns]
 
     def _iterate_catalog_tables(self) -> Iterator[AnalystTable]:
-        """Yield the tables of the catalogue that are in scope."""
+        """Yield the tables of the catalog that are in scope."""
         for named in self.tables.values():
             table = (
                 self.context.catalog.find_table(named.relation.table)
@@ -416,5 +416,5 @@ class Scope:
 def to_named_source(relation: nodes.Source) -> NamedSource:
     """Return a derived source with its columns."""
     if isinstance(relation, Scan):
-        raise TypeError("the columns of a table come from the catalogue")
+        raise TypeError("the columns of a table come from the catalog")
     return NamedSource(relation, {normalize_name(column.name): column for column in relation.columns})

@@ -1,1 +1,1 @@
-"""Queries of PostgreSQL's catalogue, which clients send to list tables: recognized, and rewritten for the twin."""
+"""Queries of PostgreSQL's catalog, which clients send to list tables: recognized, and rewritten for the twin."""

@@ -115,8 +115,8 @@ _TYPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogueQuery:
-    """A query that reads PostgreSQL's catalogue, or nothing."""
+class CatalogQuery:
+    """A query that reads PostgreSQL's catalog, or nothing."""
 
     _tree: Any
 
@@ -132,11 +132,11 @@ class CatalogueQuery:
         `session` holds the values of current_user and the like, `setting` returns those of current_setting, and `assign`
         implements set_config. Raises QueryRejected for syntax that the emulator does not have.
         """
-        return _CatalogueRewriter(session, setting, tuple(values), assign).to_duckdb_sql(self._tree.copy())
+        return _CatalogRewriter(session, setting, tuple(values), assign).to_duckdb_sql(self._tree.copy())
 
 
-def parse_catalogue_query(text: str, declared: Collection[str]) -> CatalogueQuery | None:
-    """Return the catalogue query of a text; None if it names tables outside of the catalogue.
+def parse_catalog_query(text: str, declared: Collection[str]) -> CatalogQuery | None:
+    """Return the catalog query of a text; None if it names tables outside of the catalog.
 
     `declared` are the folded names of the policy's tables, which take precedence over the catalog's.
     """
@@ -158,7 +158,7 @@ def parse_catalogue_query(text: str, declared: Collection[str]) -> CatalogueQuer
         return None
     if not read and not _has_known_functions(tree):
         return None
-    return CatalogueQuery(tree)
+    return CatalogQuery(tree)
 
 
 def _has_known_functions(tree: exp.Expr) -> bool:
@@ -226,7 +226,7 @@ _SESSION = {
 
 
 @dataclass(frozen=True, slots=True)
-class _CatalogueRewriter:
+class _CatalogRewriter:
     session: Mapping[str, str]
     setting: Callable[[str], str | None]
     values: tuple[Any, ...]
@@ -237,7 +237,7 @@ class _CatalogueRewriter:
         try:
             return str(self._rewrite_tree(tree, common).sql(dialect="duckdb"))
         except (ValueError, RecursionError):
-            _refuse_query("the catalogue query cannot be translated")
+            _refuse_query("the catalog query cannot be translated")
 
     def _rewrite_tree(self, node: exp.Expr, common: Collection[str]) -> exp.Expr:
         """Return each node after those within it, so that none is left as it was written."""
@@ -261,7 +261,7 @@ class _CatalogueRewriter:
                     joins=node.args.get("joins"),
                 )
             case exp.Table() if not isinstance(node.this, exp.Func):
-                _refuse_query("a catalogue query may only read tables by their names")
+                _refuse_query("a catalog query may only read tables by their names")
             case exp.Column() if node.table and node.args.get("db"):
                 return exp.Column(this=node.this, table=node.args["table"])
             case exp.Column() if not node.table and normalize_name(node.name) in (
@@ -287,13 +287,13 @@ class _CatalogueRewriter:
             case exp.Func():
                 return self._rewrite_call(node)
             case exp.Into() | exp.Lock():
-                _refuse_query("a catalogue query may only read")
+                _refuse_query("a catalog query may only read")
         return node
 
     def _build_parameter_value(self, node: exp.Expr) -> exp.Expr:
         number = node.this.name if isinstance(node.this, exp.Expr) else str(node.this)
         if not (number.isascii() and number.isdigit() and 0 < int(number) <= len(self.values)):
-            _refuse_query("a parameter of a catalogue query has no value")
+            _refuse_query("a parameter of a catalog query has no value")
         value = self.values[int(number) - 1]
         match value:
             case None:
@@ -306,7 +306,7 @@ class _CatalogueRewriter:
                 return _build_string_literal(value)
             case tuple():  # as PostgreSQL writes an array, which `= ANY` takes
                 return _build_string_literal("{" + ",".join(f'"{item}"' for item in value) + "}")
-        raise DataError("a parameter of a catalogue query must be a text or a number", code="parameter")
+        raise DataError("a parameter of a catalog query must be a text or a number", code="parameter")
 
     def _rewrite_cast(self, node: exp.Cast) -> exp.Expr:
         name = node.to.sql(dialect="postgres").strip('"').upper()
@@ -345,7 +345,7 @@ class _CatalogueRewriter:
             return exp.Null()  # for sequences and collations, which the twin lacks
         if isinstance(node, _NODES) or name in _BUILT_IN:
             return node
-        _refuse_query(f"the function {name} is not supported in catalogue queries")
+        _refuse_query(f"the function {name} is not supported in catalog queries")
 
     def _rewrite_session_call(self, function: str, arguments: list[exp.Expr], node: exp.Expr) -> exp.Expr:
         match function:
@@ -437,7 +437,7 @@ def _rewrite_any(node: exp.Any) -> exp.Expr:
 def _parse_array(listed: exp.Literal) -> exp.Array:
     """Return the items of an array that is written as a text."""
     if not _ARRAY.fullmatch(listed.name):
-        _refuse_query("an array of a catalogue query must be a plain list of names")
+        _refuse_query("an array of a catalog query must be a plain list of names")
     items = [quoted or plain for quoted, plain in _ITEM.findall(listed.name[1:-1])]
     return exp.Array(expressions=list(map(_build_string_literal, items)))
 
@@ -461,5 +461,5 @@ def _refuse_query(message: str) -> NoReturn:
     raise QueryRejected(
         message,
         code="catalogue",
-        hint="dpsql only supports the catalogue queries by which clients list tables and columns",
+        hint="dpsql only supports the catalog queries by which clients list tables and columns",
     )

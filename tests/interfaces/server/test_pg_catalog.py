@@ -20,7 +20,7 @@ from dpsql.interfaces.server.settings import Settings
 from dpsql.plan.types import Type
 from dpsql.policy import load
 from dpsql.sql.pg_catalog.parameters import ListType, infer_parameter_types
-from dpsql.sql.pg_catalog.rewrite import MACROS, parse_catalogue_query
+from dpsql.sql.pg_catalog.rewrite import MACROS, parse_catalog_query
 
 RECORDED = Path(__file__).parent / "recorded" / "catalogue.sql"
 
@@ -69,7 +69,7 @@ def test_slow_catalog_queries_delay_no_other_user() -> None:
 
 def asked(catalogue: PgCatalog, text: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
     query = catalogue.match_query(text)
-    assert query is not None, "no catalogue query"
+    assert query is not None, "no catalog query"
     settings = Settings("ana")
     return catalogue.answer_query(
         query, "ana", settings.get_value, values or [], assign=settings.assign_value
@@ -217,8 +217,8 @@ def test_other_queries_are_left_to_the_engine(catalogue: PgCatalog, text: str) -
 
 
 def test_a_policy_table_hides_a_catalog_table_of_its_name() -> None:
-    assert parse_catalogue_query("SELECT * FROM pg_class", {"pg_class"}) is None
-    assert parse_catalogue_query("SELECT * FROM pg_type", {"pg_class"}) is not None
+    assert parse_catalog_query("SELECT * FROM pg_class", {"pg_class"}) is None
+    assert parse_catalog_query("SELECT * FROM pg_type", {"pg_class"}) is not None
 
 
 @pytest.mark.parametrize(
