@@ -30,6 +30,7 @@ from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine import stages
 from dpsql.engine.engine import Engine
 from dpsql.engine.query_run import QueryRun
+from dpsql.engine.release.exact_release import open_exact_release
 from dpsql.ledger import Budget, open_ledger
 
 POLICY = {
@@ -86,7 +87,7 @@ def ask(connection: Connection, tell: int) -> None:
 
 
 def ask_before_paying(connection: Connection, tell: int) -> None:
-    """A naive engine: it charges for an answer once that is given."""
+    """A naive engine: it charges for an answer once that is given, and runs what is not charged."""
     charge, late = stages.charge_query, []
 
     def put_off(engine: Engine, plan: QueryRun) -> QueryRun:
@@ -94,6 +95,7 @@ def ask_before_paying(connection: Connection, tell: int) -> None:
         return plan
 
     stages.charge_query = put_off
+    stages.run = lambda engine, _, part: open_exact_release(engine.backend, engine.entropy, part)
     ask(connection, tell)
     charge(*late[0])
 

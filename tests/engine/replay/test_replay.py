@@ -20,6 +20,7 @@ from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine.replay.replays import plan_and_match
 from dpsql.engine.stages import answer_query
+from dpsql.errors import BackendError
 from dpsql.policy.request.query import Query
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
@@ -88,7 +89,7 @@ def test_replay_reads_no_private_row_and_draws_no_noise(
     monkeypatch.setattr(DuckDBBackend, "run_statement", run)
     object.__setattr__(con.engine, "entropy", ScriptedEntropy([]))
     assert con.query(QUERIES[1]).rows == first
-    with pytest.raises(AssertionError):
+    with pytest.raises(BackendError):
         con.query(QUERIES[1], replay=False)
 
 
