@@ -9,10 +9,11 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
+from unittest import mock
 
 import duckdb
 from entropy import RecordingEntropy, SeededEntropy
@@ -31,6 +32,7 @@ from dpsql.planning.measurement import MeasurementPlan
 from dpsql.policy import load
 from dpsql.policy.request.query import Query
 from dpsql.results.result import Receipt
+from dpsql.sql.compile.compiler import Compiler
 
 Row = Mapping[str, Any]
 Refused = Callable[..., str]
@@ -270,6 +272,11 @@ def of_all_rows(call: Call) -> str:
         isinstance(part, Column) and (part.source, part.name) == ("v", "e") for part in call.arguments
     )
     return "TRUE" if narrows and call.type is Type.BOOLEAN else call.function.sql
+
+
+def written_by(template: Callable[[Call], str]) -> AbstractContextManager[object]:
+    """Calls are written by this `template` of each within the context."""
+    return mock.patch.object(Compiler, "_get_template", lambda _, call: template(call))
 
 
 def before_filters(template: Callable[[Call], str]) -> Callable[[Call], str]:

@@ -27,6 +27,7 @@ from dpsql.plan.nodes import (
 )
 from dpsql.plan.provenance import mark_noiseless_outputs
 from dpsql.plan.steps import KnownValues, PublicGroups, list_required_steps, list_steps, substitute_subqueries
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.compile.outer_query import OriginalTables, emit_outer_query
 from dpsql.sql.compile.relations import emit_multiplicity
 
@@ -150,7 +151,7 @@ class PublicLookups:
     def look_up_multiplicity(self, join: Join) -> int:
         """Return the largest number of rows of the right side of `join` that match one row."""
         right = substitute_subqueries(join.right, self._evaluate_subqueries(join.right))
-        sql = emit_multiplicity(replace(join, right=right))
+        sql = emit_multiplicity(DUCKDB_COMPILER, replace(join, right=right))
         if sql not in self._multiplicities:
             _make_room(self._multiplicities)[sql] = self.backend.read_public_number(sql)
         return self._multiplicities[sql]

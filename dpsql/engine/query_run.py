@@ -44,8 +44,8 @@ from dpsql.privacy.accounting.events import Composed, Event
 from dpsql.privacy.accounting.partitions.boxes import Box
 from dpsql.privacy.mechanisms.entropy import Entropy, draw_secret
 from dpsql.results.result import Result
+from dpsql.sql.compile.compiler import PLACEHOLDER, Compiler
 from dpsql.sql.compile.outer_query import ORDINAL, OriginalTables, ReleasedTables
-from dpsql.sql.compile.scan_conditions import PLACEHOLDER
 from dpsql.sql.compile.statement import ReleaseStatement, can_read_selected, emit_release, emit_sums
 from dpsql.sql.parse.parse import Statement
 
@@ -159,17 +159,16 @@ class PreparedRelease:
         """
         read = substitute_subqueries(plan.analysis, self.values, self.groups)
         chosen = all(clamp.chosen for clamp in plan.clamps)
-        alone = selected is not None and can_read_selected(read, plan.quantiles)
+        alone = selected is not None and can_read_selected(Compiler(self.dialect), read, plan.quantiles)
         quantiles = plan.quantiles if chosen else ()
         chosen_keys = selected if alone else None
         return emit_sums(
+            Compiler(self.dialect, self.secret),
             read,
             quantiles,
             plan.clamps,
-            chosen_keys,
-            _collect_unclamped_statistics(plan),
-            target=self.dialect,
-            secret=self.secret,
+            selected=chosen_keys,
+            unclamped=_collect_unclamped_statistics(plan),
         )
 
     @property
@@ -218,7 +217,7 @@ def emit_statement(
 ) -> ReleaseStatement:
     """Return the statement of a plan, with the rows of the analysis `read`, which has the values of earlier answers."""
     parts = (plan.quantiles, plan.top_k, plan.clamps)
-    return emit_release(read, *parts, dialect, counted=plan.counted_measures, secret=secret)
+    return emit_release(Compiler(dialect, secret), read, *parts, counted=plan.counted_measures)
 
 
 def _format_temporary_tables(tables: Sequence[tuple[str, str]]) -> list[str]:

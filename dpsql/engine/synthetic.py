@@ -58,6 +58,7 @@ from dpsql.privacy.synthesis.workload import Counts, Marginal, parse_workload
 from dpsql.results.local_table import LocalTable
 from dpsql.results.result import Receipt
 from dpsql.results.synthetic_table import SyntheticTable, WorkloadError
+from dpsql.sql.compile.compiler import Compiler
 from dpsql.sql.compile.outer_query import find_unchanged_columns
 from dpsql.sql.compile.statement import emit_marginals, emit_release
 from dpsql.sql.lower.statement import lower_statement
@@ -242,9 +243,10 @@ def _prepare_synthesis(
         )
     plan = plan_synthesis(analysis, part.loss_share, engine.public_lookups, made)
     verify_plan(plan)
-    statement = emit_release(analysis, (), None, (), part.dialect)
+    compiler = Compiler(part.dialect)
+    statement = emit_release(compiler, analysis)
     if method == Mst.method:
-        statement = emit_marginals(statement, list_read_marginals(len(shape), marginals), part.dialect)
+        statement = emit_marginals(compiler, statement, list_read_marginals(len(shape), marginals))
     whole = replace(prepared, releases=(replace(part, plan=plan, statement=statement),))
     types = tuple(key.expr.type.value for key in part.release.keys)
     found = PreparedSynthesis(whole, columns, types, analysis.domains or ())

@@ -18,6 +18,7 @@ from dpsql.analysis.release_analysis import BITS, DECIMAL_BITS, LEAST_EXPONENT, 
 from dpsql.plan.expressions import Column, ColumnInfo
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.compile.lattice import emit_lattice_point
 
 ENDS = st.fractions(min_value=-(10**20), max_value=10**20) | st.floats(-1e150, 1e150).map(Fraction)
@@ -67,7 +68,7 @@ def test_decimal_has_its_own_lattice_point(digits: int, most: int) -> None:
         bits=DECIMAL_BITS,
         digits=digits,
     )
-    text = emit_lattice_point(Column("t", "x", ColumnInfo(Type.DOUBLE, "")), lattice, "x")
+    text = emit_lattice_point(DUCKDB_COMPILER, Column("t", "x", ColumnInfo(Type.DOUBLE, "")), lattice, "x")
     wholes = [
         *ends,
         0,

@@ -15,7 +15,7 @@ from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine.replay.replays import plan_and_match
 from dpsql.policy.request.query import Query
-from dpsql.sql.compile.scan_conditions import PLACEHOLDER
+from dpsql.sql.compile.compiler import PLACEHOLDER
 
 SQL = "SELECT COUNT(*) FROM people TABLESAMPLE UNITS (50%)"
 

@@ -25,6 +25,7 @@ from dpsql.engine.query_run import PreparedRelease
 from dpsql.engine.release.exact_release import ExactRelease, open_exact_release
 from dpsql.plan.steps import substitute_subqueries
 from dpsql.privacy.mechanisms import Entropy
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.compile.statement import emit_release
 
 BELOW_AVERAGE = "SELECT COUNT(*) FROM people WHERE cost < (SELECT AVG(cost) FROM people)"
@@ -60,7 +61,7 @@ def statements(sent: list[tuple[PreparedRelease, Analysis]]) -> Iterator[None]:
 
 def exact(connection: Connection, part: PreparedRelease, analysis: Analysis) -> Any:
     """The exact cells of each group of a release as it is sent."""
-    statement = emit_release(analysis, part.plan.quantiles, clamps=part.plan.clamps)
+    statement = emit_release(DUCKDB_COMPILER, analysis, part.plan.quantiles, clamps=part.plan.clamps)
     return cells_of(
         replace(part, statement=statement), connection.engine.backend.run_statement(statement.sql)
     )

@@ -11,11 +11,10 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from worlds import observed, of_all_rows, person, world
+from worlds import observed, of_all_rows, person, world, written_by
 
 from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.sql.compile import scalars
 
 MADE = "SELECT id, CASE WHEN id = 17 THEN 4000000000000000000 ELSE 0 END AS e FROM people"
 LARGE = f"({MADE}) AS v"
@@ -66,7 +65,7 @@ def test_products_need_more_than_64_bits(question: str, worlds: tuple[Connection
 
 def test_products_in_64_bits_reveal_a_person(worlds: tuple[Connection, Connection]) -> None:
     """The attack works where products trust the interval of a filtered column, and an engine computes them of all rows."""
-    plain = mock.patch.object(scalars, "_get_template", of_all_rows)
+    plain = written_by(of_all_rows)
     with plain:
         errors = [
             observed(connection, QUESTIONS["joined to itself"], epsilon=0.001, replay=False)[0].error

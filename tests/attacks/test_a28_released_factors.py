@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from worlds import assert_within, cells, observed, person, prepared, world
+from worlds import assert_within, cells, observed, person, prepared, world, written_by
 
 from dpsql.analysis.intervals import RELEASED, derive_interval
 from dpsql.api.connection import Connection
@@ -23,7 +23,6 @@ from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PublicSubquery, Values
 from dpsql.plan.steps import list_steps
 from dpsql.plan.types import Type
-from dpsql.sql.compile import scalars
 
 FACTOR = "SELECT COUNT(*) // 1000 AS m FROM people"
 QUESTIONS = (
@@ -58,7 +57,7 @@ def test_unbounded_factor_reveals_a_person(worlds: tuple[Connection, Connection]
     """The attack works with products of 64 bits and a factor as the noise has made it: one age alone fails."""
     with (
         mock.patch.object(lookups, "_clip_value", return_value=10**15),
-        mock.patch.object(scalars, "_get_template", lambda call: call.function.sql),
+        written_by(lambda call: call.function.sql),
     ):
         found = [observed(connection, QUESTIONS[0], epsilon=1e-6, replay=False)[0] for connection in worlds]
     errors = [outcome.error for outcome in found]

@@ -17,11 +17,12 @@ from differential.regressions import FAILURES
 from differential.search import loss_of, small_failure
 from differential.world import WHO, World, open_world
 from speeds import examples
-from worlds import before_filters, of_all_rows
+from worlds import before_filters, of_all_rows, written_by
 
 from dpsql.engine import lookups
 from dpsql.plan.expressions import Call, Column, Literal
-from dpsql.sql.compile import quantile_windows, scalars
+from dpsql.sql.compile import quantile_windows
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 
 Worlds = tuple[World, World]
 
@@ -60,7 +61,7 @@ def test_former_failures_are_answered(worlds: Worlds, sql: str) -> None:
         assert (found := failure(worlds, sql, epsilon)) is None, str(found)
 
 
-_TEMPLATE = scalars._get_template
+_TEMPLATE = DUCKDB_COMPILER._get_template
 
 
 def _product(call: Call) -> str:
@@ -72,7 +73,7 @@ def _product(call: Call) -> str:
 @pytest.mark.parametrize("sql", FAILURES.values(), ids=FAILURES.keys())
 def test_rows_excluded_by_a_condition_cause_no_failure(sql: str) -> None:
     """An engine may compute before it filters, though DuckDB 2.0.1 does not."""
-    patch = mock.patch.object(scalars, "_get_template", before_filters(_TEMPLATE))
+    patch = written_by(before_filters(_TEMPLATE))
     with open_world() as ours, open_world(without=[WHO]) as other, patch:
         assert (found := failure((ours, other), sql, None)) is None, str(found)
 
@@ -92,15 +93,13 @@ def _clamped(call: Call) -> bool:
 
 
 OLD_DEFECTS: dict[str, Callable[[], list[object]]] = {
-    "arithmetic that an interval made legal": lambda: [
-        mock.patch.object(scalars, "_get_template", of_all_rows)
-    ],
-    "products of 64 bits": lambda: [mock.patch.object(scalars, "_get_template", _product)],
+    "arithmetic that an interval made legal": lambda: [written_by(of_all_rows)],
+    "products of 64 bits": lambda: [written_by(_product)],
     "distances of 64 bits": lambda: [
         mock.patch.object(quantile_windows, "_emit_bin", lambda at, width: f"(({at} + {2**62}) >> {width})")
     ],
     "released values of any size": lambda: [
-        mock.patch.object(scalars, "_get_template", _of_what_is_clamped),
+        written_by(_of_what_is_clamped),
         mock.patch.object(
             lookups, "_clip_value", lambda value, _: 10**17 if isinstance(value, int) else value
         ),
@@ -124,7 +123,7 @@ def test_search_finds_a_planted_failure(defect: str) -> None:
 def test_search_needs_an_unclamped_released_value() -> None:
     """Arithmetic of 64 bits on stored and released values alone fails nowhere while these are within their intervals."""
     with open_world() as ours, open_world(without=[WHO]) as other:
-        patch = mock.patch.object(scalars, "_get_template", _of_what_is_clamped)
+        patch = written_by(_of_what_is_clamped)
         with patch:
             for place, sql in enumerate(statements(0, 60)):
                 assert failure((ours, other), sql, loss_of(place)) is None, sql

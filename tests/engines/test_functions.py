@@ -38,13 +38,13 @@ from postgres import Server
 from dpsql.backends.postgres.dialect import POSTGRES
 from dpsql.backends.postgres.functions import SPELLINGS
 from dpsql.backends.postgres.session import build_settings_statements
-from dpsql.backends.postgres.values import TYPES, emit_constant
+from dpsql.backends.postgres.values import TYPES
 from dpsql.errors import QueryRejected
 from dpsql.plan.expressions import Call, Literal
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.functions import build_function_call as call_of
 from dpsql.plan.types import Type
-from dpsql.sql.compile.scalars import emit_expression, use_dialect
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER, Compiler
 
 _CALENDAR = re.compile(r"(?!0000)\d{4}-\d\d-\d\d( [\d:.]+)?")
 _MOST = 300
@@ -95,8 +95,7 @@ def spelt() -> list[str]:
 def in_postgres(call: Call) -> str | None:
     """The SQL of a call, None where PostgreSQL does not have it."""
     try:
-        with use_dialect(POSTGRES):
-            return emit_expression(call)
+        return Compiler(POSTGRES).emit_expression(call)
     except QueryRejected as error:
         return None if error.code == "engine_function" else error.code
 
@@ -131,9 +130,9 @@ def computed(connection: psycopg.Connection[Any], call: Call, text: str) -> dict
 def by_duckdb(call: Call) -> dict[tuple[int, ...], Any]:
     """What DuckDB computes on the same rows."""
     read = read_by(call)
-    shown = f"CAST({emit_expression(call)} AS {'DOUBLE' if call.type.numeric else 'VARCHAR'})"
+    shown = f"CAST({DUCKDB_COMPILER.emit_expression(call)} AS {'DOUBLE' if call.type.numeric else 'VARCHAR'})"
     if call.type is Type.BLOB:
-        shown = f"HEX({emit_expression(call)})"
+        shown = f"HEX({DUCKDB_COMPILER.emit_expression(call)})"
     if not read:
         return {(): bench().connection.execute(f"SELECT {shown}").fetchall()[0][0]}
     ids = ", ".join(f'"{column.source}".id' for column in read)
@@ -191,7 +190,9 @@ def of_texts(
 ) -> list[tuple[Any, ...]]:
     """What PostgreSQL computes of each text."""
     shown = ", ".join(f"{in_postgres(found)} AS v{place}" for place, found in enumerate(wanted))
-    listed = ", ".join(f"({place}, {emit_constant(text)})" for place, text in enumerate(texts))
+    listed = ", ".join(
+        f"({place}, {DUCKDB_COMPILER.emit_constant(text)})" for place, text in enumerate(texts)
+    )
     sql = f'SELECT {shown} FROM (VALUES {listed}) AS "t0"(i, c) ORDER BY i'
     return rows.execute(sql.encode()).fetchall()
 
@@ -239,5 +240,5 @@ def test_constants_read_back_unchanged(rows: psycopg.Connection[Any]) -> None:
     ):
         with rows.transaction():
             rows.execute(build_settings_statements(60).encode())
-            ((found,),) = rows.execute(f"SELECT {emit_constant(value)}".encode()).fetchall()
+            ((found,),) = rows.execute(f"SELECT {DUCKDB_COMPILER.emit_constant(value)}".encode()).fetchall()
         assert found == value

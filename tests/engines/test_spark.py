@@ -11,13 +11,12 @@ from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from engines import floats, sparks
-from worlds import before_filters
+from worlds import before_filters, written_by
 
 import dpsql
 from dpsql.backends.spark import session as sessions
@@ -28,7 +27,7 @@ from dpsql.engine.replay.replays import plan_and_match
 from dpsql.errors import BackendError, OperationalError, PolicyError, QueryRejected
 from dpsql.planning.build_clamps import BY_NORM
 from dpsql.policy.request.query import Query
-from dpsql.sql.compile import scalars
+from dpsql.sql.compile.compiler import Compiler
 
 pytestmark = sparks.WARNINGS
 EXACT = 10**15
@@ -215,7 +214,7 @@ def test_excluded_row_makes_no_query_fail(con: Any, product: str) -> None:
         f"SELECT COUNT(*) FROM (SELECT v.e FROM (SELECT id, big AS e FROM people) AS v WHERE v.e BETWEEN 0 AND 9) AS s "
         f"WHERE {product} < 100"
     )
-    with mock.patch.object(scalars, "_get_template", before_filters(scalars._get_template)):
+    with written_by(before_filters(Compiler(make_spark_dialect())._get_template)):
         assert con.query(sql).rows
 
 

@@ -46,7 +46,7 @@ from dpsql.errors import QueryRejected
 from dpsql.plan.expressions import Call, Literal
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.types import Type
-from dpsql.sql.compile.scalars import emit_expression, use_dialect
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER, Compiler
 
 pytestmark = sparks.WARNINGS
 _CALENDAR = re.compile(r"(?!0000)\d{4}-\d\d-\d\d( [\d:.]+)?")
@@ -111,8 +111,7 @@ def in_spark(call: Call) -> str | None:
     if any(argument.type not in TYPES and argument.type is not Type.NULL for argument in call.arguments):
         return None
     try:
-        with use_dialect(SPARK):
-            return emit_expression(call)
+        return Compiler(SPARK).emit_expression(call)
     except QueryRejected as error:
         return None if error.code == "engine_function" else error.code
 
@@ -204,7 +203,7 @@ def by_duckdb(types: Sequence[Type], found: Sequence[tuple[Call, str]]) -> list[
             ", ".join(f"{kind.name} AS {name}" for kind, name in zip(types, names, strict=True))
             or "(SELECT 1)"
         )
-        written = emit_expression(call)
+        written = DUCKDB_COMPILER.emit_expression(call)
         kind = {Type.DOUBLE: f"CAST({written} AS DOUBLE)", Type.BLOB: f"HEX({written})"}
         shown = kind.get(call.type, f"CAST({written} AS VARCHAR)")
         where = f" WHERE ({ids}) IN (VALUES {wanted})" if types else ""
@@ -277,8 +276,7 @@ def test_like_with_many_parts_matches_duckdb(spark: Any) -> None:
         for name in ("like", "ilike"):
             built = build(FUNCTIONS[name], (column(0, Type.VARCHAR), Literal(pattern, Type.VARCHAR)))
             assert built is not None
-            with use_dialect(SPARK):
-                shown = emit_expression(built).replace(SPARK_COLUMN, "c")
+            shown = Compiler(SPARK).emit_expression(built).replace(SPARK_COLUMN, "c")
             assert "RLIKE" in shown or pattern.strip("%").count("%") < 1
             rows = ", ".join(f"({place}, {values.emit_constant(text)})" for place, text in enumerate(texts))
             found = spark.sql(f"SELECT {shown} FROM VALUES {rows} AS t(i, c) ORDER BY i").collect()
@@ -294,8 +292,7 @@ def test_like_does_not_backtrack(spark: Any) -> None:
     def took(pattern: str) -> float:
         built = build(FUNCTIONS["like"], (column(0, Type.VARCHAR), Literal(pattern, Type.VARCHAR)))
         assert built is not None
-        with use_dialect(SPARK):
-            shown = emit_expression(built).replace(SPARK_COLUMN, "c")
+        shown = Compiler(SPARK).emit_expression(built).replace(SPARK_COLUMN, "c")
         began = time.perf_counter()
         spark.sql(
             f"SELECT {shown} FROM (SELECT REPEAT('a', 2400 + CAST(id AS INT)) AS c FROM RANGE(1))"

@@ -21,8 +21,8 @@ from dpsql.plan.expressions import Column, ColumnInfo
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
 from dpsql.policy.request.query import Query
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.compile.per_unit_aggregates import build_quantile_place
-from dpsql.sql.compile.scalars import emit_expression
 from tests.sql.study import NO_NOISE
 
 _OPTIONS: dict[str, Any] = {"ledger": ":memory:", "epsilon": NO_NOISE}
@@ -89,7 +89,7 @@ def test_places_of_quantiles_match_duckdb() -> None:
         Fraction(rank) for rank in ("0", "1", "0.5", "0.1", "0.07", "0.3", "0.333333", "0.29", "0.999999")
     ]
     counts = Column("n", "n", ColumnInfo(Type.INTEGER, "", Interval(1, 200)))
-    places = ", ".join(emit_expression(build_quantile_place(counts, rank)) for rank in ranks)
+    places = ", ".join(DUCKDB_COMPILER.emit_expression(build_quantile_place(counts, rank)) for rank in ranks)
     taken = ", ".join(f"QUANTILE_DISC(v, {float(rank)!r})" for rank in ranks)
     rows = "(SELECT n, UNNEST(RANGE(1, n + 1)) AS v FROM RANGE(1, 201) AS n(n)) AS n"
     found = duckdb.sql(f"SELECT n, {places} FROM RANGE(1, 201) AS n(n) ORDER BY n").fetchall()

@@ -194,7 +194,7 @@ verify_plan(plan)""",
         "places-in-the-order-of-keys",
         "dpsql.sql.compile.contribution_bounds:emit_group_order",
         """
-        f"PARTITION BY u ORDER BY {get_dialect().hashes.emit_shuffle_key(seed)}, {', '.join(keys)}"
+        f"PARTITION BY u ORDER BY {compiler.dialect.hashes.emit_shuffle_key(seed)}, {', '.join(keys)}"
         """,
         """
         f"PARTITION BY u ORDER BY {', '.join(keys)}"
@@ -254,10 +254,10 @@ verify_plan(plan)""",
         "parts-rounded-up",
         "dpsql.sql.compile.contribution_bounds:build_clamp_summands",
         """
-        get_dialect().integers.emit_integer_quotient(f"{get_dialect().integers.to_wide_int(amount)} * {clamp.subdivisions}", f"GREATEST({compared}, 1)")
+        compiler.dialect.integers.emit_integer_quotient(f"{compiler.dialect.integers.to_wide_int(amount)} * {clamp.subdivisions}", f"GREATEST({compared}, 1)")
         """,
         """
-        get_dialect().integers.emit_integer_quotient(f"{get_dialect().integers.to_wide_int(amount)} * {clamp.subdivisions}", f"GREATEST({compared}, 1)") + " + 1"
+        compiler.dialect.integers.emit_integer_quotient(f"{compiler.dialect.integers.to_wide_int(amount)} * {clamp.subdivisions}", f"GREATEST({compared}, 1)") + " + 1"
         """,
         "what a unit has in all its groups is more than the point",
         f"{_LAW}[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by sum]",
@@ -318,10 +318,10 @@ verify_plan(plan)""",
         "parts-of-norms-rounded-up",
         "dpsql.sql.compile.contribution_bounds:_emit_norm_share",
         """
-        f"FLOOR({part} * {emit_constant(float(clamp.subdivisions))})"
+        f"FLOOR({part} * {compiler.emit_constant(float(clamp.subdivisions))})"
         """,
         """
-        f"CEIL({part} * {emit_constant(float(clamp.subdivisions))}) + 1"
+        f"CEIL({part} * {compiler.emit_constant(float(clamp.subdivisions))}) + 1"
         """,
         "the contributions of a unit beyond the clamp have a larger norm than the point",
         f"{_LAW}[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
@@ -330,10 +330,10 @@ verify_plan(plan)""",
         "norms-not-rounded-up",
         "dpsql.sql.compile.contribution_bounds:_emit_norm_share",
         """
-        f"SQRT({get_dialect().integers.to_double(f'GREATEST({squares}, 1)')}) * {emit_constant(2.0**clamp.norm_shift * (1 + 2.0**-50))}"
+        f"SQRT({compiler.dialect.integers.to_double(f'GREATEST({squares}, 1)')}) * {compiler.emit_constant(2.0**clamp.norm_shift * (1 + 2.0**-50))}"
         """,
         """
-        f"SQRT({get_dialect().integers.to_double(f'GREATEST({squares}, 1)')}) * {emit_constant(2.0**clamp.norm_shift * (1 - 2.0**-9))}"
+        f"SQRT({compiler.dialect.integers.to_double(f'GREATEST({squares}, 1)')}) * {compiler.emit_constant(2.0**clamp.norm_shift * (1 - 2.0**-9))}"
         """,
         "the contributions of a unit beyond the clamp have a larger norm than the point",
         f"{_LAW}[SELECT SUM(x) FROM t WHERE u > 0 GROUP BY k [] by norm]",
@@ -540,8 +540,8 @@ verify_plan(plan)""",
     ),
     Fault(
         "sums-over-units-of-64-bits",
-        "dpsql.sql.compile.contribution_bounds:Summand.sum",
-        "get_dialect().integers.emit_exact_sum(self.text, self.max_magnitude)",
+        "dpsql.sql.compile.contribution_bounds:Summand.emit_sum",
+        "compiler.dialect.integers.emit_exact_sum(self.text, self.max_magnitude)",
         'f"SUM({self.text})"',
         "a sum over many units ends a query in Spark",
         "tests/engines/test_spark.py::test_sums_over_units_have_more_than_64_bits[k]",
@@ -557,15 +557,15 @@ verify_plan(plan)""",
     Fault(
         "many-clamps-of-all-rows-in-one-statement",
         "dpsql.sql.compile.statement:_needs_stages",
-        "few and (get_dialect().capabilities.materializes_ctes or not analysis.release.keys)",
-        "(few and get_dialect().capabilities.materializes_ctes) or not analysis.release.keys",
+        "few and (compiler.dialect.capabilities.materializes_ctes or not analysis.release.keys)",
+        "(few and compiler.dialect.capabilities.materializes_ctes) or not analysis.release.keys",
         "a statement of 90 sums takes the engine ten times as long",
         "tests/sql/test_many_sums.py::test_many_sums_of_all_rows_are_read_in_stages",
     ),
     Fault(
         "stages-count-pairs-for-units",
         "dpsql.sql.compile.staged_statement:_emit_histogram",
-        "_emit_unit_rows() if of_units else PAIRS",
+        "_emit_unit_rows(compiler) if of_units else PAIRS",
         'f"{PAIRS} JOIN {UNITS} USING (u)" if of_units else PAIRS',
         "a unit moves the penalties once for each of its groups",
         f"{_STAGES}::test_stages_match_the_single_statement[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
@@ -641,8 +641,8 @@ verify_plan(plan)""",
     Fault(
         "quantiles-read-for-selected-groups-alone",
         "dpsql.sql.compile.statement:can_read_selected",
-        "return comparable and not beside and not emit_key_values(analysis)",
-        "return comparable and not emit_key_values(analysis)",
+        "return comparable and not beside and not emit_key_values(compiler, analysis)",
+        "return comparable and not emit_key_values(compiler, analysis)",
         "groups that only quantiles or distinct values have are among the selected ones",
         f"{_STAGES}::test_other_columns_are_read_for_all_groups",
     ),

@@ -13,8 +13,8 @@ FAULTS = (
     Fault(
         "bins-are-counted-from-the-least-point",
         "dpsql.sql.compile.quantile_windows:_emit_bin",
-        "return get_dialect().integers.emit_right_shift(at, width)",
-        'return get_dialect().integers.emit_right_shift(f"({at} + 4611686018427387904)", width)',
+        "return compiler.dialect.integers.emit_right_shift(at, width)",
+        'return compiler.dialect.integers.emit_right_shift(f"({at} + 4611686018427387904)", width)',
         "the distance of two points leaves 64 bits for one row",
         "tests/attacks/test_a26_overflow.py::test_no_extreme_makes_a_statement_fail[9223372036854775807-]",
     ),
@@ -29,16 +29,16 @@ FAULTS = (
     Fault(
         "scores-not-clamped",
         "dpsql.sql.compile.statement:emit_scores",
-        'share = f"LEAST(GREATEST({_emit_unit_score(analysis, moment)}, {top_k.low}), {top_k.high})"',
-        "share = _emit_unit_score(analysis, moment)",
+        'share = f"LEAST(GREATEST({_emit_unit_score(compiler, analysis, moment)}, {top_k.low}), {top_k.high})"',
+        "share = _emit_unit_score(compiler, analysis, moment)",
         "a unit with many rows decides which group is best",
         "tests/properties/test_best.py::test_unit_changes_score_differences_as_derived",
     ),
     Fault(
         "values-need-a-row-that-counts",
         "dpsql.sql.compile.statement:_join_groups",
-        "get_dialect().queries.emit_full_join(query, name, on)",
-        'get_dialect().queries.emit_full_join(query, name, on).replace("FULL", "LEFT")',
+        "compiler.dialect.queries.emit_full_join(query, name, on)",
+        'compiler.dialect.queries.emit_full_join(query, name, on).replace("FULL", "LEFT")',
         "a unit's row brings the values of others to a group",
         "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_beyond_its_sensitivity"
         "[SELECT COUNT(DISTINCT s) FROM t GROUP BY k []]",
@@ -48,13 +48,13 @@ FAULTS = (
         "dpsql.sql.compile.quantile_windows:_emit_window",
         """
         f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
-        f"WHERE upto * {_emit_wide_integer(quantile.steps_per_row)} >= {offset} - {_emit_wide_integer(quantile.cutoff)} "
-        f"AND (upto - n) * {_emit_wide_integer(quantile.steps_per_row)} <= {offset} + {_emit_wide_integer(quantile.cutoff)}"
+        f"WHERE upto * {_emit_wide_integer(compiler, quantile.steps_per_row)} >= {offset} - {_emit_wide_integer(compiler, quantile.cutoff)} "
+        f"AND (upto - n) * {_emit_wide_integer(compiler, quantile.steps_per_row)} <= {offset} + {_emit_wide_integer(compiler, quantile.cutoff)}"
         """,
         """
         f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
-        f"WHERE upto * {_emit_wide_integer(quantile.steps_per_row)} >= {offset} - {_emit_wide_integer(quantile.cutoff)} "
-        f"AND (upto - n) * {_emit_wide_integer(quantile.steps_per_row)} <= {offset}"
+        f"WHERE upto * {_emit_wide_integer(compiler, quantile.steps_per_row)} >= {offset} - {_emit_wide_integer(compiler, quantile.cutoff)} "
+        f"AND (upto - n) * {_emit_wide_integer(compiler, quantile.steps_per_row)} <= {offset}"
         """,
         "values just above a rank are taken to be as far as all others",
         "tests/properties/test_ranked.py::test_windows_hold_all_near_points",
@@ -62,7 +62,7 @@ FAULTS = (
     Fault(
         "all-rows-in-order",
         "dpsql.sql.compile.quantile_windows:_emit_points",
-        'get_dialect().lists.emit_evenly_spaced_elements("s", "m")',
+        'compiler.dialect.lists.emit_evenly_spaced_elements("s", "m")',
         '"UNNEST(s)"',
         "all rows of a unit count where values are put in order",
         "tests/properties/test_ranked.py::test_unit_moves_penalty_differences_as_derived",
@@ -105,7 +105,7 @@ FAULTS = (
     ),
     Fault(
         "computed-nan-counts-as-a-value",
-        "dpsql.sql.compile.scalars:emit_number_or_null",
+        "dpsql.sql.compile.compiler:Compiler.emit_number_or_null",
         "Type.DOUBLE",
         "None",
         "NaN that arithmetic made is counted",
@@ -113,9 +113,9 @@ FAULTS = (
     ),
     Fault(
         "null-of-any-type",
-        "dpsql.sql.compile.scalars:emit_expression",
-        'return emit_cast("NULL", expr.type) if expr.value is None else emit_constant(expr.value)',
-        "return emit_constant(expr.value)",
+        "dpsql.sql.compile.compiler:Compiler.emit_expression",
+        'return self.emit_cast("NULL", expr.type) if expr.value is None else self.emit_constant(expr.value)',
+        "return self.emit_constant(expr.value)",
         "a released text that is NULL makes the engine fail after the charge",
         "tests/api/test_several_releases.py::test_without_noise_the_answer_is_the_engine_s[zcdp-a text that is not there, among values of a person]",
     ),
@@ -165,7 +165,7 @@ FAULTS = (
     ),
     Fault(
         "names-not-escaped",
-        "dpsql.sql.compile.scalars:quote_identifier",
+        "dpsql.policy.names:quote_identifier",
         """return '"' + name.replace('"', '""') + '"'""",
         """return '"' + name + '"'""",
         "a quote in a name ends it",
@@ -173,9 +173,9 @@ FAULTS = (
     ),
     Fault(
         "minus-zero-is-another-key",
-        "dpsql.sql.compile.group_keys:emit_canonical_value",
-        'return f"NULLIF({text} + 0, {get_dialect().values.nan})"',
-        'return f"NULLIF({text}, {get_dialect().values.nan})"',
+        "dpsql.sql.compile.compiler:Compiler.emit_canonical_value",
+        'return f"NULLIF({text} + 0, {self.dialect.values.nan})"',
+        'return f"NULLIF({text}, {self.dialect.values.nan})"',
         "one unit's -0.0 spells the key of everybody's 0.0",
         "tests/attacks/test_a11_secret_keys.py::test_one_unit_cannot_change_the_spelling_of_a_key[zero-row]",
     ),
@@ -189,8 +189,8 @@ FAULTS = (
     ),
     Fault(
         "keys-keep-their-collation",
-        "dpsql.sql.compile.group_keys:emit_canonical_value",
-        "return get_dialect().values.emit_binary_collation(text) if expr.type is Type.VARCHAR else text",
+        "dpsql.sql.compile.compiler:Compiler.emit_canonical_value",
+        "return self.dialect.values.emit_binary_collation(text) if expr.type is Type.VARCHAR else text",
         "return text",
         "texts that a query makes itself are run together where the database's collation says so",
         "tests/sql/test_compile.py::test_texts_are_compared_by_their_bytes",
@@ -270,7 +270,7 @@ FAULTS = (
     Fault(
         "fanout-counted-before-cleaning",
         "dpsql.sql.compile.relations:emit_multiplicity",
-        "source, _ = emit_from_clause(join.right, [theirs for _, theirs in join.on])",
+        "source, _ = emit_from_clause(compiler, join.right, [theirs for _, theirs in join.on])",
         'source = f"{quote_identifier(join.right.table)} AS {quote_identifier(join.right.alias)}"',
         "public keys that are clamped to one value are counted one by one",
         "tests/analysis/test_stability.py::test_fanout_is_counted_as_the_join_compares",
@@ -406,8 +406,8 @@ FAULTS = (
     Fault(
         "values-of-a-unit-not-bounded",
         "dpsql.sql.compile.statement:_emit_limited_values",
-        'f"{get_dialect().queries.emit_derived_table(counted)} WHERE m > 0"',
-        'f"{get_dialect().queries.emit_derived_table(counted)} WHERE m >= 0"',
+        'f"{compiler.dialect.queries.emit_derived_table(counted)} WHERE m > 0"',
+        'f"{compiler.dialect.queries.emit_derived_table(counted)} WHERE m >= 0"',
         "a unit brings more values than its rows that count",
         "tests/properties/test_sensitivity.py::test_allowed_number_of_values_counts[-1-1]",
     ),
@@ -447,7 +447,7 @@ FAULTS = (
     Fault(
         "ranks-follow-row-numbers",
         "dpsql.sql.compile.contribution_bounds:emit_group_order",
-        '["u" if by_column else get_dialect().hashes.emit_row_hash("u"), *keys]',
+        '["u" if by_column else compiler.dialect.hashes.emit_row_hash("u"), *keys]',
         '["u", *keys]',
         "which groups of a row count changes when another row goes",
         "tests/properties/test_sensitivity.py::test_choice_of_groups_depends_on_the_unit_only",

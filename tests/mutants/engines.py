@@ -293,8 +293,8 @@ FAULTS = (
     ),
     Fault(
         "spark-holds-nothing",
-        "dpsql.sql.compile.scalars:emit_shared_cte",
-        "held is None or not get_dialect().capabilities.materializes_ctes",
+        "dpsql.sql.compile.compiler:Compiler.emit_shared_cte",
+        "self.held is None or not self.dialect.capabilities.materializes_ctes",
         "True",
         "contributions are computed once for each of their readers, over files that may have changed",
         "tests/sql/test_held.py::test_no_contributions_are_computed_again",

@@ -35,8 +35,8 @@ FAULTS = (
     Fault(
         "distances-of-64-bits",
         "dpsql.sql.compile.quantile_windows:_emit_bin",
-        "return get_dialect().integers.emit_right_shift(at, width)",
-        'return get_dialect().integers.emit_right_shift(f"({at} + 4611686018427387904)", width)',
+        "return compiler.dialect.integers.emit_right_shift(at, width)",
+        'return compiler.dialect.integers.emit_right_shift(f"({at} + 4611686018427387904)", width)',
         "the distance of two points leaves 64 bits for one row",
         f"{_EXTREMES}::test_fixed_statements_do_not_fail",
     ),
@@ -452,7 +452,7 @@ FAULTS = (
     ),
     Fault(
         "windows-within-try",
-        "dpsql.sql.compile.scalars:_emit_call",
+        "dpsql.sql.compile.compiler:Compiler._emit_call",
         "_TRY in template and has_window(argument)",
         "False",
         "EXP of a window over released rows fails after its charge",

@@ -161,8 +161,8 @@ FAULTS = (
     Fault(
         "partitions-go-by-elements",
         "dpsql.sql.compile.relations:_SelectBlock._emit_scan",
-        "conditions = [*emit_partition_conditions(scan, unit, source), *stored]",
-        "conditions = [*emit_partition_conditions(scan, unit, rows), *stored]",
+        "conditions = [*emit_partition_conditions(self.compiler, scan, unit, source), *stored]",
+        "conditions = [*emit_partition_conditions(self.compiler, scan, unit, rows), *stored]",
         "a unit is in another partition for each list that is unnested, and pays for one of them",
         f"{_ELEMENTS}::test_partition_of_a_unit_does_not_depend_on_its_lists",
     ),

@@ -12,7 +12,7 @@ FAULTS = (
     Fault(
         "a-sample-of-all-units",
         "dpsql.sql.compile.relations:emit_rows",
-        "where.append(emit_sample_condition(name, rate))",
+        "where.append(emit_sample_condition(compiler, name, rate))",
         "pass",
         "all units are read, at the price of a part of them",
         f"{_LAW}::test_answer_of_a_sample_keeps_its_epsilon[COUNT(*)-50-epsilon0]",
@@ -28,12 +28,8 @@ FAULTS = (
     Fault(
         "last-stage-of-another-sample",
         "dpsql.engine.query_run:PreparedRelease.emit_group_sums",
-        """
-        emit_sums(
-            read, quantiles, plan.clamps, chosen_keys, _collect_unclamped_statistics(plan), target=self.dialect, secret=self.secret
-        )
-        """,
-        "emit_sums(read, quantiles, plan.clamps, chosen_keys, _collect_unclamped_statistics(plan), target=self.dialect)",
+        "Compiler(self.dialect, self.secret)",
+        "Compiler(self.dialect)",
         "statements of one release read several samples, of which each amplifies a part alone",
         f"{_LAW}::test_all_statements_of_a_release_read_one_sample",
     ),

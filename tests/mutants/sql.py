@@ -287,10 +287,10 @@ FAULTS = (
         "windows-across-units",
         "dpsql.sql.compile.unit_windows:_emit_window_clause",
         """
-        f"PARTITION BY {', '.join([unit, *map(emit_expression, window.partition)])}"
+        f"PARTITION BY {', '.join([unit, *map(compiler.emit_expression, window.partition)])}"
         """,
         """
-        f"PARTITION BY {', '.join([*map(emit_expression, window.partition)])}"
+        f"PARTITION BY {', '.join([*map(compiler.emit_expression, window.partition)])}"
         """,
         "units that share a key that should be one's share a window",
         "tests/properties/test_linked.py::test_rows_of_a_person_depend_on_nobody_else",
@@ -322,8 +322,8 @@ FAULTS = (
     Fault(
         "ties-of-two-zeros",
         "dpsql.sql.compile.relations:_SelectBlock._emit_windows",
-        "map(group_keys.emit_canonical_value, source.items)",
-        "map(emit_expression, source.items)",
+        "map(self.compiler.emit_canonical_value, source.items)",
+        "map(self.compiler.emit_expression, source.items)",
         "0.0 and -0.0 are equal in order, and differ in what follows",
         "tests/sql/test_unit_windows.py::test_storage_order_has_no_influence",
     ),

@@ -16,8 +16,8 @@ FAULTS = (
     Fault(
         "rows-of-two-tables-are-one-unit",
         "dpsql.sql.compile.relations:_SelectBlock._emit_scan",
-        "unit = get_dialect().hashes.emit_row_id(values, self.before)",
-        "unit = get_dialect().hashes.emit_row_id(values)",
+        "unit = self.compiler.dialect.hashes.emit_row_id(values, self.before)",
+        "unit = self.compiler.dialect.hashes.emit_row_id(values)",
         "equal rows of two tables, repeated by a join, are bounded together",
         "tests/properties/test_row_unions.py::test_all_rows_of_a_union_count_as_in_duckdb",
     ),
@@ -158,7 +158,7 @@ FAULTS = (
     Fault(
         "owner-looked-up-by-the-wrong-column",
         "dpsql.sql.compile.relations:_emit_owner_table",
-        'f"{get_dialect().columns.emit_widened_column(key)} AS {_name_key_column(place)}"',
+        'f"{compiler.dialect.columns.emit_widened_column(key)} AS {_name_key_column(place)}"',
         'f"{unit} AS {_name_key_column(place)}"',
         "a linked row belongs to whoever's id equals its link",
         "tests/sql/test_units.py::test_linked_row_belongs_to_the_unit_of_its_link",

@@ -47,8 +47,8 @@ from dpsql.policy.request.query import Query
 from dpsql.privacy.accounting import Composed
 from dpsql.privacy.accounting.events import BoundedRange, Pure
 from dpsql.privacy.mechanisms import DiscreteGaussian, Exponential, Geometric
+from dpsql.sql.compile.compiler import Compiler
 from dpsql.sql.compile.contribution_bounds import _emit_interval_search, emit_interval_counts
-from dpsql.sql.compile.scalars import use_dialect
 
 mosts = st.one_of(st.integers(1, 3000), st.integers(1, 2**61))
 every_accountant = pytest.mark.parametrize("accountant", ["pure", "zcdp"])
@@ -175,10 +175,10 @@ def test_rows_are_counted_by_interval(points: list[int]) -> None:
     expected = Counter(-1 if amount <= 0 else min(bisect_left(points, amount), last) for amount in amounts)
     rows = f"(SELECT UNNEST([{', '.join(map(str, amounts))}]::HUGEINT[]) AS v)"
     for dialect in (DUCKDB, POSTGRES):  # what PostgreSQL is asked for, DuckDB understands
-        with use_dialect(dialect):
-            sql, empty = (
-                emit_interval_counts("v", clamp, source) for source in (rows, f"{rows} WHERE v IS NULL")
-            )
+        sql, empty = (
+            emit_interval_counts(Compiler(dialect), "v", clamp, source)
+            for source in (rows, f"{rows} WHERE v IS NULL")
+        )
         counts = Counter[int]()
         for place, units in duckdb.sql(f"SELECT {sql}").fetchall():
             counts[place] += units

@@ -45,8 +45,8 @@ from dpsql.policy import load
 from dpsql.policy.fields import Accountant
 from dpsql.privacy.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.privacy.mechanisms import DiscreteGaussian, Geometric, LInfinityMechanism, Mechanism, Staircase
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.compile.relations import emit_from_clause
-from dpsql.sql.compile.scalars import emit_expression
 from dpsql.sql.compile.statement import emit_release
 
 
@@ -128,7 +128,7 @@ class Bench:
         price = self.price(case.rules, case.epsilon)
         plan = choose_plan(analysis, price, self.facts(case.database.tables))
         statement = emit_release(
-            substitute_subqueries(analysis, case.answers), plan.quantiles, clamps=plan.clamps
+            DUCKDB_COMPILER, substitute_subqueries(analysis, case.answers), plan.quantiles, clamps=plan.clamps
         )
         return PreparedRelease(release, list_private_tables(release.input), plan, price, statement)
 
@@ -155,7 +155,7 @@ class Bench:
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return list(
             self.backend.run_statement(
-                f"SELECT {', '.join([*map(emit_expression, exprs), *texts])} FROM {source}{where}"
+                f"SELECT {', '.join([*map(DUCKDB_COMPILER.emit_expression, exprs), *texts])} FROM {source}{where}"
             ).reveal()
         )
 

@@ -42,7 +42,7 @@ from dpsql.plan.nodes import (
 )
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import get_value_type
-from dpsql.sql.compile.scalars import quote_identifier
+from dpsql.sql.compile.compiler import quote_identifier
 
 CHAINS = frozenset({"and", "or"})
 """Functions of two or more arguments between which their name stands."""

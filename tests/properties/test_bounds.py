@@ -20,8 +20,8 @@ from dpsql.analysis.intervals import derive_interval, derive_known_intervals
 from dpsql.plan.expressions import Expr
 from dpsql.plan.interval import find_position
 from dpsql.plan.nodes import Release
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.compile.relations import emit_from_clause
-from dpsql.sql.compile.scalars import emit_expression
 
 WHERES = (
     "",
@@ -101,7 +101,7 @@ def values(world: World, release: Release, expr: Expr) -> Iterator[Any]:
     source, conditions = emit_from_clause(input_, [expr])
     where = " AND ".join(conditions) or "TRUE"
     exact = world.engine.backend.run_statement(
-        f"SELECT {emit_expression(expr)} FROM {source} WHERE {where}"
+        f"SELECT {DUCKDB_COMPILER.emit_expression(expr)} FROM {source} WHERE {where}"
     ).reveal()
     return (value for (value,) in exact)
 

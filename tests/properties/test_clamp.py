@@ -10,6 +10,7 @@ from properties.worlds import DEFAULT, World, X, policy
 from dpsql.analysis.release_analysis import Lattice
 from dpsql.plan.aggregates import Moment
 from dpsql.plan.interval import Interval
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.compile.statement import emit_release
 
 
@@ -29,7 +30,7 @@ def test_clamp_holds_for_a_wrong_interval(expression: str, unit: str) -> None:
         interval=wrong,
         lattice=Lattice.from_interval(wrong, integral=measure.expr.type.name == "INTEGER"),
     )
-    statement = emit_release(dataclasses.replace(analysis, measures=(narrowed,)))
+    statement = emit_release(DUCKDB_COMPILER, dataclasses.replace(analysis, measures=(narrowed,)))
     assert narrowed.lattice is not None
     for value in X:
         world.hold([DEFAULT._replace(x=value, i=5)])

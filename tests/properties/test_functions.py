@@ -22,7 +22,7 @@ from dpsql.plan.expressions import Call, Column, Expr, iterate_columns
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.interval import ANYWHERE, find_position
 from dpsql.plan.types import Type, Value
-from dpsql.sql.compile.scalars import emit_expression, quote_identifier
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER, quote_identifier
 
 BENCH = Bench()
 CATALOG = BENCH.engine(Rules()).catalog
@@ -75,10 +75,15 @@ def sources(calls: Sequence[Call], table: str) -> str:
 
 def measured(call: Call) -> str:
     """The least and the largest value, how often NULL comes of arguments that are not, and the type."""
-    text = emit_expression(call)
+    text = DUCKDB_COMPILER.emit_expression(call)
     value = f"NULLIF({text}, CAST('NaN' AS DOUBLE))" if call.type is Type.DOUBLE else text
     ends = [f"{end}({value})" if derive_interval(call) != ANYWHERE else "NULL" for end in ("MIN", "MAX")]
-    there = " AND ".join(f"{emit_expression(argument)} IS NOT NULL" for argument in call.arguments) or "TRUE"
+    there = (
+        " AND ".join(
+            f"{DUCKDB_COMPILER.emit_expression(argument)} IS NOT NULL" for argument in call.arguments
+        )
+        or "TRUE"
+    )
     return ", ".join([*ends, f"COUNT_IF({text} IS NULL AND {there})", f"MIN(typeof({text}))"])
 
 

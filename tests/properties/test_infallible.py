@@ -17,7 +17,7 @@ from unittest import mock
 import duckdb
 import pytest
 from plan.functions.pools import NASTY, Bench
-from worlds import Declared, close_all, engine_of, prepared, world
+from worlds import Declared, close_all, engine_of, prepared, world, written_by
 
 from dpsql.analysis.release_analysis import Lattice
 from dpsql.api.connection import Connection
@@ -28,7 +28,8 @@ from dpsql.plan.expressions import Call, Column, ColumnInfo
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
-from dpsql.sql.compile import quantile_windows, relations, scalars
+from dpsql.sql.compile import quantile_windows, relations
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.compile.lattice import emit_lattice_point
 from dpsql.sql.compile.statement import emit_release
 
@@ -112,7 +113,7 @@ def run(connection: Connection, sql: str) -> None:
         plan = part.plan
         cursor.execute(part.statement.sql).fetchall()
         with unfiltered():
-            text = emit_release(plan.analysis, plan.quantiles, plan.top_k, plan.clamps).sql
+            text = emit_release(DUCKDB_COMPILER, plan.analysis, plan.quantiles, plan.top_k, plan.clamps).sql
         bare.append(text.replace("WHERE m > 0 AND s IS NOT NULL", "").replace("WHERE m > 0", ""))
     for setting in SETTINGS:
         cursor.execute(setting)
@@ -221,7 +222,7 @@ def test_points_are_infallible(kind: Type, ends: tuple[Fraction, Fraction]) -> N
     """The point of any value on any lattice, also where its clamp is evaluated after it: each branch of its CASE alone."""
     around = Interval(*map(Fraction, ends))
     lattice = Lattice.from_interval(around, integral=kind is Type.INTEGER)
-    text = emit_lattice_point(Column("t", "c", ColumnInfo(kind, "")), lattice, "c", around)
+    text = emit_lattice_point(DUCKDB_COMPILER, Column("t", "c", ColumnInfo(kind, "")), lattice, "c", around)
     branches = re.findall(r"THEN (.*?)(?= WHEN | END)", text)
     bench = Bench.open().connection
     for part in (text, *branches):
@@ -237,7 +238,7 @@ def test_search_finds_failing_arithmetic() -> None:
     plain = lambda call: call.function.sql  # noqa: E731
     square = f"SELECT SUM(v) FROM {source(Type.INTEGER, 'e * e')} AS s"
     middle = "SELECT MEDIAN(CASE WHEN integer > 0 THEN 9223372036854775807 ELSE -9223372036854775807 END) FROM people"
-    with mock.patch.object(scalars, "_get_template", plain), pytest.raises(duckdb.Error):
+    with written_by(plain), pytest.raises(duckdb.Error):
         run(connection, square)
     with (
         mock.patch.object(quantile_windows, "_emit_bin", lambda at, width: f"(({at} + {2**62}) >> {width})"),
@@ -252,7 +253,7 @@ def test_whole_number_arithmetic_has_its_own_form() -> None:
     """No entry gives a whole number by an operator that can leave 64 bits."""
     for function in FUNCTIONS.values():
         call = Call(function, (), Type.INTEGER)
-        template = scalars._get_template(call)
+        template = DUCKDB_COMPILER._get_template(call)
         if (
             function.result((Type.INTEGER,) * 2) is Type.INTEGER
             or function.result((Type.INTEGER,)) is Type.INTEGER

@@ -18,6 +18,7 @@ from dpsql.errors import BudgetExhausted
 from dpsql.plan.nodes import Release, list_private_scans
 from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box
 from dpsql.sql.compile import relations
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 
 _ID = {"id": {"type": "integer"}}
 _LISTS = {"region": ["N", "S"], "plan": ["A", "B"]}
@@ -140,7 +141,7 @@ def _scanned(release: Release) -> Iterator[str]:
     """For each scan of a private table the query that says whose rows it reads, and how many."""
     for scan in list_private_scans(release.input):
         assert scan.unit.column is not None
-        source, _ = relations.emit_from_clause(scan, [scan.unit.column])
+        source, _ = relations.emit_from_clause(DUCKDB_COMPILER, scan, [scan.unit.column])
         yield f"SELECT id, COUNT(*) FROM {source} GROUP BY id ORDER BY id"
 
 

@@ -13,6 +13,7 @@ from properties.worlds import World, policy
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.sql.compile import joint_intervals
+from dpsql.sql.compile.compiler import Compiler
 from dpsql.sql.compile.statement import ReleaseStatement, emit_release
 
 LIMITS = [(2**99, 2**99), (2**99, 0), (0, 0)]
@@ -28,7 +29,8 @@ def statements(plan: MeasurementPlan, monkeypatch: pytest.MonkeyPatch) -> list[R
         monkeypatch.setattr(joint_intervals, "MOST_JOINT", joint)
         monkeypatch.setattr(joint_intervals, "MOST_LISTED", listed)
         found += [
-            emit_release(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, each) for each in DIALECTS
+            emit_release(Compiler(each), plan.analysis, plan.quantiles, plan.top_k, plan.clamps)
+            for each in DIALECTS
         ]
     keys = plan.analysis.release.keys
     ways, orders = len(LIMITS) if plan.analysis.domains is not None or not keys else 1, 2 if keys else 1

@@ -21,7 +21,7 @@ from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.functions.signatures import ANY
 from dpsql.plan.types import Type, Value
 from dpsql.policy.request.query import Query
-from dpsql.sql.compile.scalars import emit_expression
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.lower.from_clause import PROPAGATING
 
 JOINED = "p LEFT JOIN t ON t.k = p.k"
@@ -147,7 +147,7 @@ def test_functions_of_null_arguments_are_null(name: str) -> None:
                 arguments: list[Expr] = [
                     Literal(None if at == place else SAMPLES[kind], kind) for at, kind in enumerate(types)
                 ]
-                written = emit_expression(Call(function, tuple(arguments), result))
+                written = DUCKDB_COMPILER.emit_expression(Call(function, tuple(arguments), result))
                 assert database.execute(f"SELECT {written} IS NULL").fetchall() == [(True,)], written
                 tried += 1
     assert tried

@@ -31,7 +31,8 @@ from dpsql.ledger.receipts import check_receipt
 from dpsql.plan.steps import find_sampling_rate
 from dpsql.policy.request.query import Query
 from dpsql.privacy.mechanisms.entropy import draw_secret
-from dpsql.sql.compile.scan_conditions import PLACEHOLDER, compute_sampling_threshold
+from dpsql.sql.compile.compiler import PLACEHOLDER, Compiler
+from dpsql.sql.compile.scan_conditions import compute_sampling_threshold
 from dpsql.sql.compile.statement import emit_release
 
 NO_NOISE = 10**15
@@ -47,7 +48,9 @@ def exact(world: World, part: PreparedRelease, rows: Sequence[Row], key: str) ->
     """The exact number that the noise of a release is added to, over the sample of a secret."""
     plan = part.plan
     world.hold(rows)
-    statement = emit_release(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, part.dialect, secret=key)
+    statement = emit_release(
+        Compiler(part.dialect, key), plan.analysis, plan.quantiles, plan.top_k, plan.clamps
+    )
     (row,) = world.engine.backend.run_statement(statement.sql).reveal()
     named = {
         statistic: value or 0

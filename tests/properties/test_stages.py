@@ -32,6 +32,7 @@ from dpsql.planning.build_clamps import BY_GROUP, BY_NORM
 from dpsql.planning.clamp_histogram import count_units_beyond, list_clamp_targets
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import ROWS
+from dpsql.sql.compile.compiler import Compiler
 from dpsql.sql.compile.staged_statement import PAIRS, UNITS, Stages
 from dpsql.sql.compile.statement import emit_release
 from tests.entropy import SeededEntropy
@@ -109,7 +110,7 @@ def stages_agree(case: Case, *, in_order: bool = False) -> None:
     one = part.statement
     if in_order:
         dialect = replace(DUCKDB, capabilities=replace(DUCKDB.capabilities, ranks_all_groups=True))
-        made = emit_release(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, dialect)
+        made = emit_release(Compiler(dialect), plan.analysis, plan.quantiles, plan.top_k, plan.clamps)
         part = replace(part, dialect=dialect, statement=made)
         assert [name for name, _ in stages_of(part).tables] == [PAIRS]
     for rows in databases(str(case)):

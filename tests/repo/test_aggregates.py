@@ -44,7 +44,7 @@ ALLOWED = {
     "interfaces/server/settings.py": ({"MIN", "MODE"}, "a minute, and a word of SET"),
     "sql/compile/unit_windows.py": ({"COUNT"}, "the name of a window function, in a plan"),
     "sql/compile/outer_query.py": ({"SUM"}, "the name of an exact aggregate, in a plan"),
-    "sql/compile/scalars.py": (
+    "sql/compile/compiler.py": (
         {"AVG", "COUNT", "FIRST", "LAST"},
         "names of window functions, in a plan; and NULLS FIRST",
     ),

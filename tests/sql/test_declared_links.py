@@ -17,6 +17,7 @@ from dpsql.backends.spark.dialect import make_spark_dialect
 from dpsql.engine.replay.replays import plan_and_match
 from dpsql.policy import load
 from dpsql.policy.request.query import Query
+from dpsql.sql.compile.compiler import Compiler
 from dpsql.sql.compile.statement import emit_release
 
 _NO_NOISE = 10**15
@@ -158,7 +159,7 @@ def test_joined_table_may_give_the_unit_without_row_ids() -> None:
     with dpsql.connect(database, policy=policy, ledger=":memory:") as opened:
         user_query = Query("SELECT COUNT(*) FROM sales JOIN lines ON id = sale", epsilon=Fraction(1))
         plan = plan_and_match(opened.engine, user_query).single_release.plan
-        emit_release(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, make_spark_dialect())
+        emit_release(Compiler(make_spark_dialect()), plan.analysis, plan.quantiles, plan.top_k, plan.clamps)
 
 
 ONE_COLUMN = (

@@ -14,7 +14,7 @@ import pytest
 from dpsql.plan.expressions import Call, Expr, Function, ReleasedColumn, WindowCall
 from dpsql.plan.functions import CALLS, build_typed_call, get_overloads
 from dpsql.plan.types import Type
-from dpsql.sql.compile.scalars import emit_cast, emit_constant, emit_expression
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from tests.sql.study import study
 
 SAMPLES: dict[Type, list[object]] = {
@@ -63,11 +63,11 @@ def test_function_of_a_window_matches_its_value(place: int) -> None:
             (None,) * len(types),
         ]:
             rows = ", ".join(
-                f"{emit_cast('NULL', kind) if value is None else emit_constant(value)} AS c{at}"  # type: ignore[arg-type]
+                f"{DUCKDB_COMPILER.emit_cast('NULL', kind) if value is None else DUCKDB_COMPILER.emit_constant(value)} AS c{at}"  # type: ignore[arg-type]
                 for at, (kind, value) in enumerate(zip(types, values, strict=True))
             )
             calls = [build_typed_call(function, arguments) for arguments in asked]
-            texts = [emit_expression(call) for call in calls if isinstance(call, Call)]
+            texts = [DUCKDB_COMPILER.emit_expression(call) for call in calls if isinstance(call, Call)]
             (found,) = engine.execute(f"SELECT {', '.join(texts)} FROM (SELECT {rows})").fetchall()
             assert len(texts) == 3
             assert str(found[0]) == str(found[1]) == str(found[2]), (name, values)
@@ -89,7 +89,9 @@ def test_released_values_match_duckdb(asked: str) -> None:
     """SELECT, ORDER BY and QUALIFY treat infinities and NaN as DuckDB does."""
     con = study()
     groups = con.query("SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan").rows
-    rows = ", ".join(f"({emit_constant(plan)}, {emit_constant(n)})" for plan, n in groups)
+    rows = ", ".join(
+        f"({DUCKDB_COMPILER.emit_constant(plan)}, {DUCKDB_COMPILER.emit_constant(n)})" for plan, n in groups
+    )
     query = (
         f"SELECT plan, {asked} AS y FROM {{}} QUALIFY COALESCE({asked}, 1) IS NOT NULL ORDER BY {asked}, plan"
     )

@@ -10,6 +10,7 @@ import pytest
 from dpsql.api.connection import Connection
 from dpsql.backends.spark.dialect import make_spark_dialect
 from dpsql.errors import QueryRejected
+from dpsql.sql.compile.compiler import Compiler
 from dpsql.sql.compile.statement import ReleaseStatement, emit_release
 from tests.sql.fixture_files import Fixture, accepted
 from tests.sql.study import prepare
@@ -56,7 +57,9 @@ def read_again(sql: str) -> set[str]:
 def statements(connection: Connection, query: str) -> Iterator[ReleaseStatement]:
     for part in prepare(connection, query).releases:
         plan = part.plan
-        yield emit_release(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, make_spark_dialect())
+        yield emit_release(
+            Compiler(make_spark_dialect()), plan.analysis, plan.quantiles, plan.top_k, plan.clamps
+        )
 
 
 def texts(statement: ReleaseStatement) -> list[str]:

@@ -12,6 +12,7 @@ from dpsql.backends.dialect import Dialect
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.backends.postgres.dialect import POSTGRES
 from dpsql.backends.spark.dialect import make_spark_dialect
+from dpsql.sql.compile.compiler import Compiler
 from dpsql.sql.compile.statement import ReleaseStatement, emit_release
 
 _READS = re.compile(
@@ -62,7 +63,7 @@ def statements(dialect: Dialect, item: Callable[[int], str], group: str) -> Iter
         items = ", ".join(item(place) for place in range(size))
         plan = prepared(connection, f"SELECT {items} FROM people{group}").plan
         assert len(plan.clamps) >= size
-        yield emit_release(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, dialect)
+        yield emit_release(Compiler(dialect), plan.analysis, plan.quantiles, plan.top_k, plan.clamps)
 
 
 @pytest.mark.parametrize("group", ["", " GROUP BY city", " GROUP BY word"])
@@ -82,7 +83,7 @@ def test_few_sums_are_one_statement(dialect: Dialect) -> None:
     connection = world(person(1), table={"rows_per_unit": 100})
     for items in ("SUM(age)", "SUM(age), SUM(age + 1)"):
         plan = prepared(connection, f"SELECT {items} FROM people").plan
-        statement = emit_release(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, dialect)
+        statement = emit_release(Compiler(dialect), plan.analysis, plan.quantiles, plan.top_k, plan.clamps)
         assert plan.clamps
         assert statement.stages is None
         assert "GROUPING SETS" not in statement.sql

@@ -17,6 +17,7 @@ from dpsql.plan.expressions import Column, ColumnInfo
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PerUnitAggregate
 from dpsql.plan.types import Type
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.compile.per_unit_aggregates import emit_per_unit_aggregate
 
 COLUMNS = {
@@ -165,7 +166,7 @@ def test_sums_of_one_value_are_exact_in_any_order(function: str, bound: float) -
     column = Column("t", "x", ColumnInfo(Type.DOUBLE, "", Interval(-bound, bound)))
     named = Column("g", "s", ColumnInfo(Type.DOUBLE, "", Interval(-bound * 1000, bound * 1000)))
     known: KnownIntervals = {}
-    text = emit_per_unit_aggregate(PerUnitAggregate(function, column), named, known)
+    text = emit_per_unit_aggregate(DUCKDB_COMPILER, PerUnitAggregate(function, column), named, known)
     chance = random.Random(f"{function}{bound}")
     with duckdb.connect() as engine:
 

@@ -19,8 +19,8 @@ import pytest
 import dpsql
 from dpsql.analysis.release_analysis import Measure
 from dpsql.plan.expressions import Column
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.compile.lattice import emit_decimal_lattice_point, emit_lattice_point
-from dpsql.sql.compile.scalars import get_dialect
 
 RULES = {
     "version": 1,
@@ -131,9 +131,13 @@ def points(measure: Measure) -> tuple[str | None, str]:
     assert isinstance(column, Column)
     assert measure.lattice is not None
     of_double = emit_lattice_point(
-        column, measure.lattice, get_dialect().columns.emit_bounded_column(column), measure.interval
+        DUCKDB_COMPILER,
+        column,
+        measure.lattice,
+        DUCKDB_COMPILER.dialect.columns.emit_bounded_column(column),
+        measure.interval,
     )
-    return emit_decimal_lattice_point(column, measure.lattice), of_double
+    return emit_decimal_lattice_point(DUCKDB_COMPILER, column, measure.lattice), of_double
 
 
 def near(kind: str, bounds: tuple[float, float]) -> list[str]:

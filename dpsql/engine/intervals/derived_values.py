@@ -36,9 +36,10 @@ from dpsql.errors import OperationalError
 from dpsql.plan.nodes import OuterQuery, Output, Release
 from dpsql.plan.provenance import find_provenance, mark_noiseless_outputs
 from dpsql.plan.smooth import is_cut_by_noise, iterate_noisy_divisors, mark_smooth_outputs
+from dpsql.policy.names import quote_identifier
 from dpsql.results.rendering import Ends
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.compile.outer_query import DRAW, DRAWS, OCCUPIED, ORDINAL, ReleasedTables, emit_simulations
-from dpsql.sql.compile.scalars import emit_cast, quote_identifier
 
 PAIRS = (500, 100)
 """How many pairs of draws there are, or where tables are large."""
@@ -248,7 +249,7 @@ class _SimulatedTable:
         for item in items:
             value = f"{drawn}.{quote_identifier(item.name)}"
             text = f"CASE WHEN isnan({value}) THEN NULL ELSE {value} END"
-            replaced.append(f"{emit_cast(text, item.type)} AS {quote_identifier(item.name)}")
+            replaced.append(f"{DUCKDB_COMPILER.emit_cast(text, item.type)} AS {quote_identifier(item.name)}")
         instead = f" REPLACE ({', '.join(replaced)})" * bool(replaced)
         scratch.create_table_as(
             self.name,

@@ -201,12 +201,13 @@ def _describe_rows_without_unit(
 ) -> Iterator[str]:
     """Yield a line for each table with rows that belong to no privacy unit."""
     from dpsql.policy import normalize_name
+    from dpsql.sql.compile.compiler import Compiler
     from dpsql.sql.compile.relations import emit_count_without_unit
     from dpsql.sql.lower.dotted_names import build_scan
 
-    names = rules.list_private_tables()
+    names, compiler = rules.list_private_tables(), Compiler(backend.dialect)
     queries = [
-        emit_count_without_unit(build_scan(declared, "a", declared.tables[normalize_name(name)]))
+        emit_count_without_unit(compiler, build_scan(declared, "a", declared.tables[normalize_name(name)]))
         for name in names
     ]
     asked = [(name, sql) for name, sql in zip(names, queries, strict=True) if sql is not None]
@@ -223,6 +224,7 @@ def _describe_crossing_rows(rules: Policy, declared: AnalystSchema, backend: Duc
     """Yield a line for each declared link and key that rows of several units violate; no guarantee depends on them."""
     from dpsql.plan.expressions import Column
     from dpsql.policy import normalize_name
+    from dpsql.sql.compile.compiler import Compiler
     from dpsql.sql.compile.relations import emit_crossings
     from dpsql.sql.lower.dotted_names import build_scan
 
@@ -232,7 +234,7 @@ def _describe_crossing_rows(rules: Policy, declared: AnalystSchema, backend: Duc
         if link is not rules.tables[name].unit_link
     ]
     asked += [(name, key, name, key) for name, table in rules.tables.items() for key in table.unique]
-    queries = []
+    queries, compiler = list[str](), Compiler(backend.dialect)
     for name, names, other, keys in asked:
         ours, theirs = declared.tables[normalize_name(name)], declared.tables[normalize_name(other)]
         on = [
@@ -242,7 +244,9 @@ def _describe_crossing_rows(rules: Policy, declared: AnalystSchema, backend: Duc
             )
             for column, key in zip(names, keys, strict=True)
         ]
-        queries.append(emit_crossings(build_scan(declared, "a", ours), build_scan(declared, "b", theirs), on))
+        queries.append(
+            emit_crossings(compiler, build_scan(declared, "a", ours), build_scan(declared, "b", theirs), on)
+        )
     for (name, names, other, keys), many in zip(asked, backend.read_counts(queries), strict=True):
         if not many:
             continue

@@ -11,7 +11,7 @@ from dpsql.plan.nodes import list_private_scans
 from dpsql.plan.tables import UnitKind
 from dpsql.planning.clamp_histogram import ClampTarget
 from dpsql.planning.clamping import Amount, Clamp
-from dpsql.sql.compile.scalars import emit_constant, emit_cte, emit_shared_cte, get_dialect
+from dpsql.sql.compile.compiler import Compiler, emit_cte
 
 # Emit the enforcement of contribution bounds.
 
@@ -21,12 +21,13 @@ CONTRIBUTION, EXCESS, RANKED, LIMITED = '"#contribution"', '"#excess"', '"#ranke
 
 
 def emit_bounded_groups(
+    compiler: Compiler,
     analysis: Analysis,
     bound: ContributionBound,
+    *,
     keys: Sequence[str],
     columns: str,
     contribution: str,
-    *,
     often: bool = False,
 ) -> tuple[list[str], str]:
     """Return the common table expressions and the query of the groups of `contribution` with their numbers of counted rows, m.
@@ -38,38 +39,29 @@ def emit_bounded_groups(
     Why: the groups of a unit are sorted by a hash of its identifier and the keys, and the first ones count.
     Source: Wilson et al. 2020, "Differentially private SQL with bounded user contribution", section 3.
     """
-    if get_dialect().capabilities.ranks_all_groups:
+    if compiler.dialect.capabilities.ranks_all_groups:
         ctes, source = emit_cte(CONTRIBUTION, contribution)
-        counted = _emit_all_ranked_groups(analysis, bound, keys, columns, source)
+        ordered = _emit_ordered_groups(compiler, analysis, keys, source)
+        # A unit within its bound has no group beyond it, and no more rows up to any group: so all of its groups and rows count.
+        ranked = compiler.dialect.queries.emit_derived_table(ordered, RANKED)
+        counted = _emit_counted_ranked_groups(compiler, bound, columns, ranked)
         if not often:
             return ctes, counted
-        ctes, source = emit_shared_cte(LIMITED, f"WITH {', '.join(ctes)}\n  {counted}")
+        ctes, source = compiler.emit_shared_cte(LIMITED, f"WITH {', '.join(ctes)}\n  {counted}")
         return ctes, f"SELECT * FROM {source}"
-    ctes, source = emit_shared_cte(CONTRIBUTION, contribution)
-    return [*ctes, *_emit_ranking_ctes(analysis, bound, keys, source)], _emit_all_counted_groups(
-        bound, columns, source
+    ctes, source = compiler.emit_shared_cte(CONTRIBUTION, contribution)
+    return [*ctes, *_emit_ranking_ctes(compiler, analysis, bound, keys, source)], _emit_all_counted_groups(
+        compiler, bound, columns, source
     )
 
 
-def _emit_all_ranked_groups(
-    analysis: Analysis, bound: ContributionBound, keys: Sequence[str], columns: str, source: str
-) -> str:
-    """Return the groups of all units, each in its place.
-
-    Claim: they are those that `_emit_all_counted_groups` has.
-    Why: of a unit within its bound, no group is beyond it, and the rows up to a group are no more than the bound: so all count.
-    """
-    ranked = get_dialect().queries.emit_derived_table(_emit_ordered_groups(analysis, keys, source), RANKED)
-    return _emit_counted_ranked_groups(bound, columns, ranked)
-
-
 def _emit_ranking_ctes(
-    analysis: Analysis, bound: ContributionBound, keys: Sequence[str], source: str
+    compiler: Compiler, analysis: Analysis, bound: ContributionBound, keys: Sequence[str], source: str
 ) -> list[str]:
     """Return the units of `source`, their contributions, that exceed a bound, and their groups in the order in which they count."""
     return [
         f"{EXCESS} AS (\n  {_emit_excess_units(bound, source)}\n)",
-        f"{RANKED} AS (\n  {_emit_ranked_groups(analysis, keys, source)}\n)",
+        f"{RANKED} AS (\n  {_emit_ranked_groups(compiler, analysis, keys, source)}\n)",
     ]
 
 
@@ -79,36 +71,40 @@ def _emit_excess_units(bound: ContributionBound, source: str) -> str:
     return f"SELECT u FROM {source} GROUP BY u HAVING {' OR '.join(passed)}"
 
 
-def _emit_ranked_groups(analysis: Analysis, keys: Sequence[str], source: str) -> str:
+def _emit_ranked_groups(compiler: Compiler, analysis: Analysis, keys: Sequence[str], source: str) -> str:
     """Return the groups of these units, in an order that depends on the unit's own rows only."""
-    return _emit_ordered_groups(analysis, keys, get_dialect().queries.emit_semi_join(source, EXCESS))
-
-
-def _emit_ordered_groups(analysis: Analysis, keys: Sequence[str], source: str) -> str:
-    """Return the groups with their places among those of the unit, and the rows up to each."""
-    return (
-        f"SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM {source}\n"
-        f"  WINDOW w AS ({emit_group_order(analysis, keys)} ROWS UNBOUNDED PRECEDING)"
+    return _emit_ordered_groups(
+        compiler, analysis, keys, compiler.dialect.queries.emit_semi_join(source, EXCESS)
     )
 
 
-def emit_group_order(analysis: Analysis, keys: Sequence[str]) -> str:
+def _emit_ordered_groups(compiler: Compiler, analysis: Analysis, keys: Sequence[str], source: str) -> str:
+    """Return the groups with their places among those of the unit, and the rows up to each."""
+    return (
+        f"SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM {source}\n"
+        f"  WINDOW w AS ({emit_group_order(compiler, analysis, keys)} ROWS UNBOUNDED PRECEDING)"
+    )
+
+
+def emit_group_order(compiler: Compiler, analysis: Analysis, keys: Sequence[str]) -> str:
     """Return the window over the groups of a unit, in the order in which they count."""
     by_column = list_private_scans(analysis.release.input)[0].unit.kind is UnitKind.COLUMN
     # The number of a row is not used: removing a row changes the numbers of others. A hash of its values is stable.
-    seed = ["u" if by_column else get_dialect().hashes.emit_row_hash("u"), *keys]
-    return f"PARTITION BY u ORDER BY {get_dialect().hashes.emit_shuffle_key(seed)}, {', '.join(keys)}"
+    seed = ["u" if by_column else compiler.dialect.hashes.emit_row_hash("u"), *keys]
+    return f"PARTITION BY u ORDER BY {compiler.dialect.hashes.emit_shuffle_key(seed)}, {', '.join(keys)}"
 
 
-def _emit_all_counted_groups(bound: ContributionBound, columns: str, source: str) -> str:
+def _emit_all_counted_groups(compiler: Compiler, bound: ContributionBound, columns: str, source: str) -> str:
     """Return all groups of `source` with the number of counted rows, m: the rows of the first groups, up to the bound."""
-    ranked = _emit_counted_ranked_groups(bound, columns, RANKED)
-    return f"SELECT {columns}, n AS m FROM {get_dialect().queries.emit_semi_join(source, EXCESS, anti=True)}\n  UNION ALL {ranked}"
+    ranked = _emit_counted_ranked_groups(compiler, bound, columns, RANKED)
+    return f"SELECT {columns}, n AS m FROM {compiler.dialect.queries.emit_semi_join(source, EXCESS, anti=True)}\n  UNION ALL {ranked}"
 
 
-def _emit_counted_ranked_groups(bound: ContributionBound, columns: str, ranked: str) -> str:
+def _emit_counted_ranked_groups(
+    compiler: Compiler, bound: ContributionBound, columns: str, ranked: str
+) -> str:
     """Return the ranked groups within the bound, with their numbers of counted rows."""
-    allowed = get_dialect().integers.to_narrow_int(
+    allowed = compiler.dialect.integers.to_narrow_int(
         f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))", 0, bound.rows
     )
     counted = f"SELECT {columns}, {allowed} AS m FROM {ranked}"
@@ -133,10 +129,9 @@ class Summand(NamedTuple):
     text: str
     max_magnitude: int
 
-    @property
-    def sum(self) -> str:
+    def emit_sum(self, compiler: Compiler) -> str:
         """Return its sum over pairs, which cannot wrap."""
-        return get_dialect().integers.emit_exact_sum(self.text, self.max_magnitude)
+        return compiler.dialect.integers.emit_exact_sum(self.text, self.max_magnitude)
 
 
 ONE, NOTHING = Summand("1", 1), Summand("0", 0)
@@ -148,37 +143,46 @@ def needs_group_ranks(clamps: Sequence[Clamp]) -> bool:
 
 
 def emit_counted_pairs(
-    analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp], source: str, held: Sequence[str]
+    compiler: Compiler,
+    analysis: Analysis,
+    clamps: Sequence[Clamp],
+    source: str,
+    held: Sequence[str],
 ) -> str:
     """Return the query of the pairs of `source` with the columns `held`, and with totals over all groups of their units."""
-    pairs = emit_plain_pairs(keys, clamps, source, held)
+    keys = analysis.release.key_names
+    pairs = emit_plain_pairs(compiler, keys, clamps, source, held)
     windows = [
         f"{text} AS {name}"
-        for name, text in emit_unit_totals(analysis, clamps, " OVER (PARTITION BY u)").items()
+        for name, text in emit_unit_totals(compiler, analysis, clamps, " OVER (PARTITION BY u)").items()
     ]
     if needs_group_ranks(clamps):
         counts = any(clamp.amount is Amount.GROUPS for clamp in clamps)
-        if not get_dialect().capabilities.ranks_all_groups:
+        if not compiler.dialect.capabilities.ranks_all_groups:
             # If groups are not counted, any group of a unit may come first, and no hash is needed.
             order = (
-                emit_group_order(analysis, keys) if counts else f"PARTITION BY u ORDER BY {', '.join(keys)}"
+                emit_group_order(compiler, analysis, keys)
+                if counts
+                else f"PARTITION BY u ORDER BY {', '.join(keys)}"
             )
             windows.append(f"ROW_NUMBER() OVER ({order}) AS g")
         windows += [f"COUNT(*) OVER (PARTITION BY u) AS {GROUPS}"] * counts
         if windows:
-            pairs = f"SELECT *, {', '.join(windows)}\n  FROM {get_dialect().queries.emit_derived_table(pairs, once=True)}"
+            pairs = f"SELECT *, {', '.join(windows)}\n  FROM {compiler.dialect.queries.emit_derived_table(pairs, once=True)}"
     return pairs
 
 
-def emit_plain_pairs(keys: Sequence[str], clamps: Sequence[Clamp], source: str, held: Sequence[str]) -> str:
+def emit_plain_pairs(
+    compiler: Compiler, keys: Sequence[str], clamps: Sequence[Clamp], source: str, held: Sequence[str]
+) -> str:
     """Return the query of the pairs of `source` that have counted rows, with the columns `held`."""
     ordered = (
-        ["u", *(["g"] if get_dialect().capabilities.ranks_all_groups else [])]
+        ["u", *(["g"] if compiler.dialect.capabilities.ranks_all_groups else [])]
         if needs_group_ranks(clamps)
         else []
     )
     listed = [*ordered, *keys, "m", *held]
-    return f"SELECT {', '.join(listed)}\n  FROM {get_dialect().queries.emit_derived_table(source)}\n  WHERE m > 0"
+    return f"SELECT {', '.join(listed)}\n  FROM {compiler.dialect.queries.emit_derived_table(source)}\n  WHERE m > 0"
 
 
 def emit_interval_index(compared: str, clamp: Clamp) -> str:
@@ -192,7 +196,7 @@ def emit_interval_index(compared: str, clamp: Clamp) -> str:
     return f"CASE WHEN {compared} <= 0 THEN -1 ELSE {_emit_interval_search(compared, clamp.thresholds)} END"
 
 
-def emit_interval_counts(compared: str, clamp: Clamp, source: str) -> str:
+def emit_interval_counts(compiler: Compiler, compared: str, clamp: Clamp, source: str) -> str:
     """Return the query of how many rows of `source` have their contribution in an interval: its index `b`, or -1 for none, and the number `n`.
 
     Claim: intervals are those of `emit_interval_index`.
@@ -203,7 +207,7 @@ def emit_interval_counts(compared: str, clamp: Clamp, source: str) -> str:
         if threshold > ends[-1]:
             ends.append(threshold)
             places.append(place)
-    items = get_dialect().points.emit_histogram_items(
+    items = compiler.dialect.points.emit_histogram_items(
         compared, [*ends, ends[-1] + 1], [*places, len(clamp.thresholds) - 1]
     )
     if items is not None:
@@ -212,7 +216,7 @@ def emit_interval_counts(compared: str, clamp: Clamp, source: str) -> str:
 
 
 def build_clamp_summands(
-    analysis: Analysis, clamp: Clamp, target: ClampTarget
+    compiler: Compiler, analysis: Analysis, clamp: Clamp, target: ClampTarget
 ) -> tuple[str, tuple[Summand, ...]]:
     """Build the integer that is compared with the grid, and the integers that are summed.
 
@@ -227,10 +231,10 @@ def build_clamp_summands(
     if clamp.across_groups:
         compared, units = name_total_column(target.clamp, target.side), _build_indicator("g", (1,))
         times = (
-            _emit_norm_share(clamp, amount, compared)
+            _emit_norm_share(compiler, clamp, amount, compared)
             if clamp.euclidean
-            else get_dialect().integers.emit_integer_quotient(
-                f"{get_dialect().integers.to_wide_int(amount)} * {clamp.subdivisions}",
+            else compiler.dialect.integers.emit_integer_quotient(
+                f"{compiler.dialect.integers.to_wide_int(amount)} * {clamp.subdivisions}",
                 f"GREATEST({compared}, 1)",
             )
         )
@@ -243,12 +247,14 @@ def build_clamp_summands(
     return compared, (
         parts,
         contribution,
-        *_build_total_and_mean(analysis, target.measure, parts, narrow=narrow),
+        *_build_total_and_mean(compiler, analysis, target.measure, parts, narrow=narrow),
         units,
     )
 
 
-def emit_unit_totals(analysis: Analysis, clamps: Sequence[Clamp], over: str = "") -> dict[str, str]:
+def emit_unit_totals(
+    compiler: Compiler, analysis: Analysis, clamps: Sequence[Clamp], over: str = ""
+) -> dict[str, str]:
     """Return the sums of a unit's contributions over its groups, or of their squares, for the clamps across groups, by name.
 
     It is a sum over the pairs of the unit, or with `over` over a window.
@@ -258,8 +264,8 @@ def emit_unit_totals(analysis: Analysis, clamps: Sequence[Clamp], over: str = ""
     """
     most = {place: clamp.upper_limit ** (1 + clamp.euclidean) for place, clamp in enumerate(clamps)}
     return {
-        name_total_column(place, sign): get_dialect().integers.to_narrow_int(
-            f"SUM({_emit_total_term(analysis, clamp, sign)}){over}", 0, most[place]
+        name_total_column(place, sign): compiler.dialect.integers.to_narrow_int(
+            f"SUM({_emit_total_term(compiler, analysis, clamp, sign)}){over}", 0, most[place]
         )
         for place, clamp in enumerate(clamps)
         if clamp.across_groups
@@ -267,32 +273,32 @@ def emit_unit_totals(analysis: Analysis, clamps: Sequence[Clamp], over: str = ""
     }
 
 
-def _emit_total_term(analysis: Analysis, clamp: Clamp, sign: int) -> str:
+def _emit_total_term(compiler: Compiler, analysis: Analysis, clamp: Clamp, sign: int) -> str:
     """Return the term that is added up over the groups of a unit: its contribution, or the square of it."""
     amount = _emit_contribution(analysis, clamp, clamp.measures[0], sign)
     if not clamp.euclidean:
         return amount
-    held = get_dialect().integers.to_wide_int(
-        get_dialect().integers.to_narrow_int(amount, 0, clamp.upper_limit), clamp.upper_limit**2
+    held = compiler.dialect.integers.to_wide_int(
+        compiler.dialect.integers.to_narrow_int(amount, 0, clamp.upper_limit), clamp.upper_limit**2
     )
     if clamp.norm_shift:
-        held = get_dialect().integers.emit_integer_quotient(
+        held = compiler.dialect.integers.emit_integer_quotient(
             f"({held} + {2**clamp.norm_shift - 1})", str(2**clamp.norm_shift)
         )
     return f"({held}) * ({held})"
 
 
-def _emit_norm_share(clamp: Clamp, amount: str, squares: str) -> str:
+def _emit_norm_share(compiler: Compiler, clamp: Clamp, amount: str, squares: str) -> str:
     """Return the subdivisions of the point of a contribution to a group, for a unit with this sum of squares.
 
     Claim: the squares of a unit's subdivisions add up to at most the square of those of a point.
     Why: the norm is not too small: squares are of contributions that were rounded up, and the factor is greater than all
     rounding of five operations on DOUBLE, each of 2^-53. The subdivisions are a power of two, and are rounded down.
     """
-    norm = f"SQRT({get_dialect().integers.to_double(f'GREATEST({squares}, 1)')}) * {emit_constant(2.0**clamp.norm_shift * (1 + 2.0**-50))}"
-    part = f"LEAST({get_dialect().integers.to_double(amount)} / ({norm}), 1)"
-    return get_dialect().integers.cast_double_to_int(
-        f"FLOOR({part} * {emit_constant(float(clamp.subdivisions))})", clamp.subdivisions
+    norm = f"SQRT({compiler.dialect.integers.to_double(f'GREATEST({squares}, 1)')}) * {compiler.emit_constant(2.0**clamp.norm_shift * (1 + 2.0**-50))}"
+    part = f"LEAST({compiler.dialect.integers.to_double(amount)} / ({norm}), 1)"
+    return compiler.dialect.integers.cast_double_to_int(
+        f"FLOOR({part} * {compiler.emit_constant(float(clamp.subdivisions))})", clamp.subdivisions
     )
 
 
@@ -313,7 +319,7 @@ def _bound_contribution(analysis: Analysis, clamp: Clamp) -> int:
 
 
 def _build_total_and_mean(
-    analysis: Analysis, measure: int, times: Summand, *, narrow: bool
+    compiler: Compiler, analysis: Analysis, measure: int, times: Summand, *, narrow: bool
 ) -> tuple[Summand, Summand]:
     """Build the total of a measure, and its mean multiplied by `times`, rounded towards zero; `narrow` if it fits 64 bits.
 
@@ -325,9 +331,9 @@ def _build_total_and_mean(
     total = Summand(f"t{measure}", bound_unit_total(analysis, analysis.measures[measure]))
     most = times.max_magnitude * total.max_magnitude
     product = most if narrow else None
-    multiplied = f"{get_dialect().integers.to_wide_int(f'({times.text})', product)} * {total.text}"
+    multiplied = f"{compiler.dialect.integers.to_wide_int(f'({times.text})', product)} * {total.text}"
     return total, Summand(
-        get_dialect().integers.emit_integer_quotient(multiplied, f"GREATEST(c{measure}, 1)", product), most
+        compiler.dialect.integers.emit_integer_quotient(multiplied, f"GREATEST(c{measure}, 1)", product), most
     )
 
 

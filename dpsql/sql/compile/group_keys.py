@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 from dpsql.analysis.domains import is_nullable
 from dpsql.analysis.release_analysis import Analysis
-from dpsql.backends.dialect import CALENDAR
-from dpsql.plan.expressions import Column, Expr
+from dpsql.plan.expressions import Column
 from dpsql.plan.nodes import Key, Relation, Release, list_optional_aliases
 from dpsql.plan.types import Type
-from dpsql.sql.compile.scalars import emit_constant, emit_expression, get_dialect, quote_identifier
+from dpsql.policy.names import quote_identifier
+from dpsql.sql.compile.compiler import Compiler
 
 MOST_PLACES = 64
 """In a longer list, comparing one value after another is no faster."""
@@ -24,10 +24,10 @@ _PLACED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DATE, Type.TIME, Type.UUID
 """Types whose values are equal only if they are the same: 0.0 and -0.0 are not."""
 
 
-def find_indexed_column(key: Key, relation: Relation) -> Column | None:
+def find_indexed_column(compiler: Compiler, key: Key, relation: Relation) -> Column | None:
     """Return the column whose index in its domain stands for a key; None if the key is grouped by its value."""
     column = key.expr
-    if not get_dialect().capabilities.groups_by_domain_index:
+    if not compiler.dialect.capabilities.groups_by_domain_index:
         return None
     if not isinstance(column, Column) or not column.facts.is_stored or column.type not in _PLACED:
         return None
@@ -37,18 +37,18 @@ def find_indexed_column(key: Key, relation: Relation) -> Column | None:
     return None if column.source in list_optional_aliases(relation) else column
 
 
-def emit_domain_index(column: Column) -> str:
+def emit_domain_index(compiler: Compiler, column: Column) -> str:
     """Return the index in its domain of a stored column."""
-    listed = f"list_position({_emit_domain(column)}, {get_dialect().columns.emit_widened_column(column)})"
+    listed = f"list_position({_emit_domain(compiler, column)}, {compiler.dialect.columns.emit_widened_column(column)})"
     return f"TRY_CAST(GREATEST({listed}, 0) AS UTINYINT)"
 
 
-def emit_domain_indices(release: Release) -> Iterator[tuple[str, str]]:
+def emit_domain_indices(compiler: Compiler, release: Release) -> Iterator[tuple[str, str]]:
     """Yield the columns that scans add, each with its alias: the indices of keys in their domains."""
     for key in release.keys:
-        column = find_indexed_column(key, release.input)
+        column = find_indexed_column(compiler, key, release.input)
         if column is not None:
-            yield column.source, f"{emit_domain_index(column)} AS {name_index_column(key)}"
+            yield column.source, f"{emit_domain_index(compiler, column)} AS {name_index_column(key)}"
 
 
 def name_index_column(key: Key) -> str:
@@ -56,27 +56,29 @@ def name_index_column(key: Key) -> str:
     return quote_identifier(f"#{key.name}")
 
 
-def emit_group_key(key: Key, analysis: Analysis) -> str:
+def emit_group_key(compiler: Compiler, key: Key, analysis: Analysis) -> str:
     """Return the key that rows are grouped by."""
-    column = find_indexed_column(key, analysis.release.input)
+    column = find_indexed_column(compiler, key, analysis.release.input)
     return (
-        emit_canonical_value(key.expr)
+        compiler.emit_canonical_value(key.expr)
         if column is None
         else f"{quote_identifier(column.source)}.{name_index_column(key)}"
     )
 
 
-def emit_key_condition(key: Key, analysis: Analysis) -> str | None:
+def emit_key_condition(compiler: Compiler, key: Key, analysis: Analysis) -> str | None:
     """Return the condition that excludes rows with a NULL key, if the policy declares the key as not nullable."""
     if is_nullable(key.expr):
         return None
-    text = emit_group_key(key, analysis)
+    text = emit_group_key(compiler, key, analysis)
     return (
-        f"{text} IS NOT NULL" if find_indexed_column(key, analysis.release.input) is None else f"{text} > 0"
+        f"{text} IS NOT NULL"
+        if find_indexed_column(compiler, key, analysis.release.input) is None
+        else f"{text} > 0"
     )
 
 
-def emit_having_clause(analysis: Analysis) -> str:
+def emit_having_clause(compiler: Compiler, analysis: Analysis) -> str:
     """Return HAVING for rows that are grouped without `emit_key_condition` on indices: an engine would look these up twice per row.
 
     It looks at a group's count, or an engine would make a condition on rows of it.
@@ -84,34 +86,23 @@ def emit_having_clause(analysis: Analysis) -> str:
     places = [
         f"{key.name} > 0"
         for key in analysis.release.keys
-        if not is_nullable(key.expr) and find_indexed_column(key, analysis.release.input) is not None
+        if not is_nullable(key.expr)
+        and find_indexed_column(compiler, key, analysis.release.input) is not None
     ]
     return f"\n  HAVING CASE WHEN COUNT(*) > 0 THEN {' AND '.join(places)} END" if places else ""
 
 
-def emit_key_values(analysis: Analysis) -> dict[str, str]:
+def emit_key_values(compiler: Compiler, analysis: Analysis) -> dict[str, str]:
     """Return the SQL of the value of each key that is grouped by its index, by name."""
-    found = {key.name: find_indexed_column(key, analysis.release.input) for key in analysis.release.keys}
+    found = {
+        key.name: find_indexed_column(compiler, key, analysis.release.input) for key in analysis.release.keys
+    }
     return {
-        name: f"list_extract({_emit_domain(column)}, CAST({name} AS BIGINT))"
+        name: f"list_extract({_emit_domain(compiler, column)}, CAST({name} AS BIGINT))"
         for name, column in found.items()
         if column is not None
     }
 
 
-def emit_canonical_value(expr: Expr) -> str:
-    """Return a group key with one form for each value: equal keys must not differ in how they are shown.
-
-    -0.0 becomes 0.0, NaN NULL, and so does a day or moment that Python's calendar cannot hold.
-    """
-    text = emit_expression(expr)
-    if expr.type is Type.DOUBLE:
-        return f"NULLIF({text} + 0, {get_dialect().values.nan})"
-    if expr.type in CALENDAR and not (isinstance(expr, Column) and expr.facts.is_stored):
-        low, high = map(emit_constant, CALENDAR[expr.type])
-        return f"CASE WHEN {text} BETWEEN {low} AND {high} THEN {text} END"
-    return get_dialect().values.emit_binary_collation(text) if expr.type is Type.VARCHAR else text
-
-
-def _emit_domain(column: Column) -> str:
-    return f"[{', '.join(map(emit_constant, column.facts.domain or ()))}]"
+def _emit_domain(compiler: Compiler, column: Column) -> str:
+    return f"[{', '.join(map(compiler.emit_constant, column.facts.domain or ()))}]"

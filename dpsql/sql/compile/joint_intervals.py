@@ -27,7 +27,6 @@ from dpsql.sql.compile.contribution_bounds import (
     emit_interval_index,
 )
 from dpsql.sql.compile.lattice import UnitSums
-from dpsql.sql.compile.scalars import get_dialect
 
 MOST_JOINT = 2**20
 """With at most so many joint intervals, pairs are summed by these first, then by intervals."""
@@ -50,22 +49,23 @@ def _count_contributions(clamp: Clamp) -> int:
     return len(clamp.measures) if clamp.amount is Amount.ROWS and not clamp.across_groups else 1
 
 
-def emit_histograms(sums: UnitSums, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:
+def emit_histograms(sums: UnitSums, clamps: Sequence[Clamp]) -> str:
     """Return the groups of `COUNTED`: their keys, units, rows and sums, then the list `s0`, `s1`, … of each target of the clamps.
 
     An interval of a list is the index of its point and the totals that `ClampHistogram` documents. Groups below the minimum
     frequency are included. If such a group were left out, one unit could change the histograms by the contributions of all
     its units.
     """
+    compiler, keys = sums.compiler, sums.analysis.release.key_names
     joint, most = _JointIntervals(sums, clamps), bound_joint_intervals(sums.analysis, clamps)
     source, intervals = joint.emit_pairs(keys), list(joint.intervals.values())
     grouped = f"\nGROUP BY {', '.join(keys)}" * bool(keys)
-    if most > MOST_JOINT and not get_dialect().capabilities.materializes_ctes:
+    if most > MOST_JOINT and not compiler.dialect.capabilities.materializes_ctes:
         # If the engine materializes rows, stages run instead of such a statement.
         source, items = joint.emit_histogram_rows(source, keys)
-        return f"SELECT {', '.join([*keys, *items])}\nFROM {get_dialect().queries.emit_derived_table(source)}{grouped}"
+        return f"SELECT {', '.join([*keys, *items])}\nFROM {compiler.dialect.queries.emit_derived_table(source)}{grouped}"
     if most <= MOST_JOINT:
-        source = get_dialect().queries.emit_coalesced_query(
+        source = compiler.dialect.queries.emit_coalesced_query(
             joint.emit_sums(source, [*keys, *intervals], pairs=True)
         )
     if most > MOST_LISTED:
@@ -73,13 +73,14 @@ def emit_histograms(sums: UnitSums, keys: Sequence[str], clamps: Sequence[Clamp]
         by = f"GROUPING SETS ({sets})"
         source = joint.emit_sums(source, [*keys, *intervals], pairs=most > MOST_JOINT, by=by)
     listed = ", ".join([*keys, *joint.emit_totals(), *joint.emit_lists()])
-    return f"SELECT {listed}\nFROM {get_dialect().queries.emit_derived_table(source)}{grouped}"
+    return f"SELECT {listed}\nFROM {compiler.dialect.queries.emit_derived_table(source)}{grouped}"
 
 
 class _JointIntervals:
     """The intervals of pairs and their summed columns, as texts by name."""
 
     def __init__(self, sums: UnitSums, clamps: Sequence[Clamp]) -> None:
+        self.compiler = sums.compiler
         self.intervals: dict[str, str] = {}
         self._contribution_names: dict[str, str] = {}  # with many thresholds, so these are computed once
         self._summand_names: dict[Summand, str] = {}
@@ -88,7 +89,7 @@ class _JointIntervals:
         apart = {clamp.total for clamp in clamps} - {None}
         for target in list_clamp_targets(clamps):
             clamp = clamps[target.clamp]
-            compared, summed = build_clamp_summands(sums.analysis, clamp, target)
+            compared, summed = build_clamp_summands(self.compiler, sums.analysis, clamp, target)
             if clamp.total is None and target.measure in apart:
                 # A total that has its own clamp is not read here.
                 summed = (*summed[:2], NOTHING, NOTHING, *summed[4:])
@@ -105,7 +106,7 @@ class _JointIntervals:
         """Return the query of all pairs, with their intervals and summed columns."""
         named = [*self.intervals.items(), *((part.text, name) for part, name in self._summand_names.items())]
         compared = [f"{text} AS {name}" for text, name in self._contribution_names.items()]
-        source = get_dialect().queries.emit_derived_table(
+        source = self.compiler.dialect.queries.emit_derived_table(
             f"SELECT {', '.join(['*', *compared])} FROM {COUNTED}", once=True
         )
         return f"SELECT {', '.join([*keys, *(f'{text} AS {name}' for text, name in named)])}\n  FROM {source}"
@@ -113,10 +114,10 @@ class _JointIntervals:
     def emit_sums(self, source: str, columns: Sequence[str], *, pairs: bool, by: str = "") -> str:
         """Return the query of the sums over pairs, or over sums, by these columns or by sets of them."""
         sums = (
-            f"{Summand(name, part.max_magnitude).sum if pairs else f'SUM({name})'} AS {name}"
+            f"{Summand(name, part.max_magnitude).emit_sum(self.compiler) if pairs else f'SUM({name})'} AS {name}"
             for part, name in self._summand_names.items()
         )
-        return f"SELECT {', '.join([*columns, *sums])}\n  FROM {get_dialect().queries.emit_derived_table(source)}\n  GROUP BY {by or ', '.join(columns)}"
+        return f"SELECT {', '.join([*columns, *sums])}\n  FROM {self.compiler.dialect.queries.emit_derived_table(source)}\n  GROUP BY {by or ', '.join(columns)}"
 
     def emit_histogram_rows(self, source: str, keys: Sequence[str]) -> tuple[str, list[str]]:
         """Return the query of the totals and intervals of each group and number, and the totals and lists of a group, picked from it.
@@ -133,17 +134,20 @@ class _JointIntervals:
         written = [
             [str(number), interval]
             + [
-                get_dialect().integers.to_wide_int(name, limit)
+                self.compiler.dialect.integers.to_wide_int(name, limit)
                 for name, limit in zip([*parts, *"0" * 9], most, strict=False)
             ]
             for number, (interval, parts) in enumerate(rows)
         ]
-        pairs = get_dialect().queries.emit_derived_table(
-            get_dialect().queries.emit_unpivot(source, keys, written, ["h", "b", *columns])
+        pairs = self.compiler.dialect.queries.emit_derived_table(
+            self.compiler.dialect.queries.emit_unpivot(source, keys, written, ["h", "b", *columns])
         )
-        sums = [f"{Summand(name, limit).sum} AS {name}" for name, limit in zip(columns, most, strict=True)]
+        sums = [
+            f"{Summand(name, limit).emit_sum(self.compiler)} AS {name}"
+            for name, limit in zip(columns, most, strict=True)
+        ]
         by = ", ".join([*keys, "h"])
-        intervals = get_dialect().queries.emit_derived_table(
+        intervals = self.compiler.dialect.queries.emit_derived_table(
             f"SELECT {by}, b, {', '.join(sums)}\n  FROM {pairs}\n  GROUP BY {by}, b"
         )
         found = [f"SUM({name}) AS {name}" for name in columns]
@@ -174,5 +178,5 @@ class _JointIntervals:
         ]
 
     def _emit_list(self, interval: str, parts: Sequence[str]) -> str:
-        found = [get_dialect().integers.to_wide_int(name) for name in (interval, *parts)]
-        return get_dialect().lists.emit_tuple_list_aggregate(found, interval)
+        found = [self.compiler.dialect.integers.to_wide_int(name) for name in (interval, *parts)]
+        return self.compiler.dialect.lists.emit_tuple_list_aggregate(found, interval)

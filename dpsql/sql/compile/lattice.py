@@ -13,14 +13,17 @@ from dpsql.plan.expressions import Column, Expr
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
 from dpsql.planning.statistics import ROWS, UNITS, Statistic
+from dpsql.policy.names import quote_identifier
+from dpsql.sql.compile.compiler import MAX_INTEGER, Compiler
 from dpsql.sql.compile.contribution_bounds import ONE, Summand, bound_unit_total
-from dpsql.sql.compile.scalars import MAX_INTEGER, emit_constant, get_dialect, quote_identifier
 from dpsql.sql.compile.scan_conditions import emit_stored_decimals
 
 # Emit the lattice points of values.
 
 
-def emit_lattice_point(expr: Expr, lattice: Lattice, name: str, around: Interval | None = None) -> str:
+def emit_lattice_point(
+    compiler: Compiler, expr: Expr, lattice: Lattice, name: str, around: Interval | None = None
+) -> str:
     """Return the lattice point of the value of `expr`, known as `name`, which is not NaN.
 
     It is clamped, unless it is a table's column that was clamped to `around` when it was read.
@@ -33,14 +36,15 @@ def emit_lattice_point(expr: Expr, lattice: Lattice, name: str, around: Interval
     at = (
         name
         if is_own_point(expr, lattice)
-        else get_dialect().points.emit_lattice_point(name, float(1 / lattice.step))
+        else compiler.dialect.points.emit_lattice_point(name, float(1 / lattice.step))
     )
     if around is not None and is_clamped_when_read(expr, around):
         return at
-    low, high = (emit_constant(float(end)) for end in lattice.interval.ends)
+    low, high = (compiler.emit_constant(float(end)) for end in lattice.interval.ends)
     if expr.type is Type.INTEGER:
         low, high = (
-            emit_constant(max(-MAX_INTEGER, min(MAX_INTEGER, int(end)))) for end in lattice.interval.ends
+            compiler.emit_constant(max(-MAX_INTEGER, min(MAX_INTEGER, int(end))))
+            for end in lattice.interval.ends
         )
     clamped = f"CASE WHEN {name} BETWEEN {low} AND {high} THEN {at}"
     return f"{clamped} WHEN {name} < {low} THEN {lattice.low} WHEN {name} > {high} THEN {lattice.high} END"
@@ -63,7 +67,7 @@ _MOST_DIGITS = 18
 """The digits of a DECIMAL of 64 bits."""
 
 
-def emit_decimal_lattice_point(column: Column, lattice: Lattice) -> str | None:
+def emit_decimal_lattice_point(compiler: Compiler, column: Column, lattice: Lattice) -> str | None:
     """Return the lattice point of a column that is clamped as it is read; None if it is computed from a DOUBLE.
 
     Claim: they are the points of the column's value, which is a DOUBLE and clamped to the bounds.
@@ -81,15 +85,15 @@ def emit_decimal_lattice_point(column: Column, lattice: Lattice) -> str | None:
     if sum(digits) + 1 > _MOST_DIGITS:
         return None
     low, high = bounds
-    return get_dialect().points.emit_decimal_lattice_point(
-        get_dialect().columns.emit_stored_column(column), low, high, 10 ** digits[1]
+    return compiler.dialect.points.emit_decimal_lattice_point(
+        compiler.dialect.columns.emit_stored_column(column), low, high, 10 ** digits[1]
     )
 
 
 # The lattice points of a table's columns, emitted where the table is read.
 
 
-def emit_scan_points(analysis: Analysis) -> Iterator[tuple[str, str]]:
+def emit_scan_points(compiler: Compiler, analysis: Analysis) -> Iterator[tuple[str, str]]:
     """Yield the columns that scans add, each with its alias: the points of the summed measures.
 
     Claim: their sums, and the numbers of those that are not NULL, are the same as of points that are computed later.
@@ -101,12 +105,13 @@ def emit_scan_points(analysis: Analysis) -> Iterator[tuple[str, str]]:
     for index, measure in enumerate(analysis.measures):
         column = find_point_column(measure)
         if column is not None and measure.counts_rows and measure.lattice is not None:
-            text = emit_decimal_lattice_point(column, measure.lattice)
+            text = emit_decimal_lattice_point(compiler, column, measure.lattice)
             if text is None:
                 text = emit_lattice_point(
+                    compiler,
                     column,
                     measure.lattice,
-                    get_dialect().columns.emit_bounded_column(column),
+                    compiler.dialect.columns.emit_bounded_column(column),
                     measure.interval,
                 )
             yield column.source, f"{text} AS {_name_point_column(index)}"
@@ -147,6 +152,7 @@ class UnitSums:
     Source: Wilson et al. 2020, "Differentially private SQL with bounded user contribution", section 3.
     """
 
+    compiler: Compiler
     analysis: Analysis
     counted: Container[int] | None = None
 
@@ -205,13 +211,13 @@ class UnitSums:
     def _emit_row_sum(self, moment: Moment, index: int) -> str:
         if moment is Moment.COUNT:
             return f"COUNT(x{index})"
-        return emit_measure_total(self.analysis.measures[index], index)
+        return emit_measure_total(self.compiler, self.analysis.measures[index], index)
 
     def _build_count(self, index: int) -> Summand:
         return Summand(self._limit_to_rows(f"LEAST(c{index}, m)"), self.analysis.bound.rows)
 
     def _limit_to_rows(self, count: str) -> str:
-        return get_dialect().integers.to_narrow_int(count, 0, self.analysis.bound.rows)
+        return self.compiler.dialect.integers.to_narrow_int(count, 0, self.analysis.bound.rows)
 
     def _build_total(self, index: int) -> Summand:
         measure = self.analysis.measures[index]
@@ -223,24 +229,26 @@ class UnitSums:
             # LEAST of a number and NULL is the number.
             total, count, low, high = f"COALESCE(t{index}, 0)", self._limit_to_rows("m"), least, most
         greatest, rows = bound_unit_total(self.analysis, measure), self.analysis.bound.rows
-        wide = get_dialect().integers.to_wide_int(count, greatest)
+        wide = self.compiler.dialect.integers.to_wide_int(count, greatest)
         clamped = f"LEAST(GREATEST({total}, {wide} * ({low})), {wide} * ({high}))"
-        return Summand(get_dialect().integers.to_narrow_int(clamped, least * rows, most * rows), greatest)
+        return Summand(
+            self.compiler.dialect.integers.to_narrow_int(clamped, least * rows, most * rows), greatest
+        )
 
 
-def emit_measure_total(measure: Measure, index: int) -> str:
+def emit_measure_total(compiler: Compiler, measure: Measure, index: int) -> str:
     """Return the sum of the lattice points of a measure over the rows, which have its points or its values."""
     if find_point_column(measure) is None:
-        return emit_point_sum(measure, f"x{index}")
-    return get_dialect().integers.emit_exact_sum(f"x{index}", _bound_point_magnitude(measure))
+        return emit_point_sum(compiler, measure, f"x{index}")
+    return compiler.dialect.integers.emit_exact_sum(f"x{index}", _bound_point_magnitude(measure))
 
 
-def emit_point_sum(measure: Measure, name: str) -> str:
+def emit_point_sum(compiler: Compiler, measure: Measure, name: str) -> str:
     """Return the sum of the lattice points of values."""
     if measure.lattice is None:
         raise TypeError("only measures with a lattice can be summed")
-    points = emit_lattice_point(measure.expr, measure.lattice, name, measure.interval)
-    return get_dialect().integers.emit_exact_sum(points, _bound_point_magnitude(measure))
+    points = emit_lattice_point(compiler, measure.expr, measure.lattice, name, measure.interval)
+    return compiler.dialect.integers.emit_exact_sum(points, _bound_point_magnitude(measure))
 
 
 def _bound_point_magnitude(measure: Measure) -> int:

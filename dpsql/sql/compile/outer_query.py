@@ -27,15 +27,9 @@ from dpsql.plan.provenance import count_branches, find_provenance, trace_express
 from dpsql.plan.steps import list_steps
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
+from dpsql.policy.names import quote_identifier
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER, emit_column
 from dpsql.sql.compile.relations import emit_from_clause
-from dpsql.sql.compile.scalars import (
-    emit_cast,
-    emit_column,
-    emit_expression,
-    emit_order_item,
-    get_dialect,
-    quote_identifier,
-)
 
 # Decide whether an aggregate over released groups excludes empty groups.
 
@@ -83,11 +77,14 @@ def emit_simulated(
     """Return each expression as DOUBLE over the aggregates in `DRAWN`, with NaN as NULL, and the keys in `KEYS`."""
     drawn = [f"CASE WHEN isnan({name}) THEN NULL ELSE {name} END" for name in _quote_column_names(aggregates)]
     items = [
-        f"{emit_cast(text, item.type)} AS {quote_identifier(item.name)}"
+        f"{DUCKDB_COMPILER.emit_cast(text, item.type)} AS {quote_identifier(item.name)}"
         for text, item in zip(drawn, aggregates, strict=True)
     ]
     rows = f"(SELECT {', '.join([*items, quote_identifier(PLACE), quote_identifier(ROW)])} FROM {quote_identifier(DRAWN)})"
-    values = [f"TRY_CAST({emit_expression(expr)} AS DOUBLE) AS v{place}" for place, expr in enumerate(exprs)]
+    values = [
+        f"TRY_CAST({DUCKDB_COMPILER.emit_expression(expr)} AS DOUBLE) AS v{place}"
+        for place, expr in enumerate(exprs)
+    ]
     joined = f" JOIN {quote_identifier(KEYS)} USING ({quote_identifier(ROW)})" if keys else ""
     return f"SELECT {', '.join(values)} FROM {rows}{joined} ORDER BY {quote_identifier(PLACE)}"
 
@@ -235,10 +232,10 @@ def find_unchanged_columns(outer: OuterQuery) -> tuple[int, ...] | None:
 def emit_copy(table: str, columns: Sequence[Column]) -> str:
     """Return the query of a public table's columns, cleaned, in this order."""
     items = ", ".join(
-        f"{get_dialect().columns.emit_bounded_column(column)} AS {quote_identifier(column.name)}"
+        f"{DUCKDB_COMPILER.dialect.columns.emit_bounded_column(column)} AS {quote_identifier(column.name)}"
         for column in columns
     )
-    return f"SELECT {items or '1'} FROM {get_dialect().queries.quote_table_name(table)}"
+    return f"SELECT {items or '1'} FROM {DUCKDB_COMPILER.dialect.queries.quote_table_name(table)}"
 
 
 def emit_outer_query(
@@ -254,13 +251,13 @@ def emit_outer_query(
     """
     named = names or [f"o{index}" for index in range(len(outer.outputs))]
     items = [
-        f"{emit_expression(output.expr)} AS {quote_identifier(name)}"
+        f"{DUCKDB_COMPILER.emit_expression(output.expr)} AS {quote_identifier(name)}"
         for output, name in zip(outer.outputs, named, strict=True)
     ]
     traced = traced and find_provenance(outer) is not None
     source, conditions = _emit_outer_source(outer, above, traced=traced)
-    conditions += [emit_expression(outer.having)] if outer.having is not None else []
-    order = list(map(emit_order_item, outer.order))
+    conditions += [DUCKDB_COMPILER.emit_expression(outer.having)] if outer.having is not None else []
+    order = list(map(DUCKDB_COMPILER.emit_order_item, outer.order))
     released = isinstance(outer.source, Release)
     if traced:
         items += [
@@ -273,7 +270,7 @@ def emit_outer_query(
     if conditions:
         lines.append(f"WHERE {' AND '.join(conditions)}")
     if outer.qualify is not None:
-        lines.append(f"QUALIFY {emit_expression(outer.qualify)}")
+        lines.append(f"QUALIFY {DUCKDB_COMPILER.emit_expression(outer.qualify)}")
     if order and (traced or outer.order or outer.limit is not None or outer.offset):
         lines.append(f"ORDER BY {', '.join(order)}")
     if outer.limit is not None:
@@ -310,7 +307,7 @@ def _emit_outer_source(
         return reading(outer.source, read), above.emit_group_conditions(outer.source)
     if traced:
         return _emit_traced_source(outer.source, above)
-    return emit_from_clause(outer.source, read, above)
+    return emit_from_clause(DUCKDB_COMPILER, outer.source, read, above)
 
 
 def _emit_traced_source(relation: Relation, above: ReleasedTables | OriginalTables) -> tuple[str, list[str]]:
@@ -318,7 +315,7 @@ def _emit_traced_source(relation: Relation, above: ReleasedTables | OriginalTabl
     match relation:
         case Filter():
             source, conditions = _emit_traced_source(relation.input, above)
-            return source, [*conditions, emit_expression(relation.predicate)]
+            return source, [*conditions, DUCKDB_COMPILER.emit_expression(relation.predicate)]
         case PublicSubquery():
             names = [column.name for column in relation.columns]
             return (
@@ -327,7 +324,7 @@ def _emit_traced_source(relation: Relation, above: ReleasedTables | OriginalTabl
             )
         case Project():
             source, conditions = _emit_traced_source(relation.input, above)
-            items = map(emit_expression, relation.items)
+            items = map(DUCKDB_COMPILER.emit_expression, relation.items)
             text = _emit_with_origins(items, relation.columns, source, conditions, quote_identifier(BRANCH))
             return f"({text}) AS {quote_identifier(relation.alias)}", []
         case SetOperation(left=left, right=right):
@@ -338,8 +335,11 @@ def _emit_traced_source(relation: Relation, above: ReleasedTables | OriginalTabl
             return f"({' UNION ALL '.join(sides)}) AS {quote_identifier(relation.alias)}", []
         case Join(left=left, right=PerUnitGroupBy() as right):
             source, conditions = _emit_traced_source(left, above)
-            on = [f"{emit_expression(ours)} = {emit_column(theirs)}" for ours, theirs in relation.on]
-            beside, _ = emit_from_clause(right, right.columns, above)
+            on = [
+                f"{DUCKDB_COMPILER.emit_expression(ours)} = {emit_column(theirs)}"
+                for ours, theirs in relation.on
+            ]
+            beside, _ = emit_from_clause(DUCKDB_COMPILER, right, right.columns, above)
             return f"{source}\n    LEFT JOIN {beside} ON {' AND '.join(on)}", conditions
         case _:
             raise TypeError("only relations that keep each row can be traced")
@@ -358,7 +358,9 @@ def _emit_traced_side(
         raise TypeError("a side must have the columns of the whole")
     source, conditions = _emit_traced_source(side, above)
     items = (
-        emit_column(theirs) if ours.type is theirs.type else emit_cast(emit_column(theirs), ours.type)
+        emit_column(theirs)
+        if ours.type is theirs.type
+        else DUCKDB_COMPILER.emit_cast(emit_column(theirs), ours.type)
         for ours, theirs in zip(operation.columns, side.columns, strict=True)
     )
     return _emit_with_origins(

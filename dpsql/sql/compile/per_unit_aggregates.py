@@ -19,15 +19,8 @@ from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PerUnitAggregate, PerUnitGroupBy, PerUnitWindows, Project, list_private_scans
 from dpsql.plan.tables import UnitKind
 from dpsql.plan.types import Type
+from dpsql.sql.compile.compiler import MAX_INTEGER, Compiler
 from dpsql.sql.compile.lattice import emit_lattice_point
-from dpsql.sql.compile.scalars import (
-    MAX_INTEGER,
-    emit_cast,
-    emit_constant,
-    emit_expression,
-    emit_number_or_null,
-    get_dialect,
-)
 
 _CALLED = re.compile(r"\b(COUNT|SUM|MIN|MAX|BOOL_AND|BOOL_OR)\(")
 _BITS = 80
@@ -35,7 +28,7 @@ _BITS = 80
 
 
 def emit_per_unit_aggregate(
-    item: PerUnitAggregate, named: Column, known: KnownIntervals, over: str = ""
+    compiler: Compiler, item: PerUnitAggregate, named: Column, known: KnownIntervals, over: str = ""
 ) -> str:
     """Return the aggregate, in the type and interval of its column.
 
@@ -44,19 +37,21 @@ def emit_per_unit_aggregate(
     entry = WITHIN[item.function]
     kind = None if item.argument is None else item.argument.type
     template = _add_window(
-        get_dialect().functions.emit_per_unit_aggregate(item.function, entry.sql, kind), over
+        compiler.dialect.functions.emit_per_unit_aggregate(item.function, entry.sql, kind), over
     )
     if item.argument is None:
         text = template.format()
     elif entry.takes_rank:
-        text = entry.emit_sql(emit_with_unsigned_zero(item.argument), rank=item.rank)
+        text = entry.emit_sql(compiler.emit_with_unsigned_zero(item.argument), rank=item.rank)
     elif entry.is_sum:
         around = derive_interval(item.argument, known)
         # A released NULL has no bounds; a value lies within those of its sum.
-        text = _emit_point_sum(template, item.argument, around if around.is_bounded else named.facts.interval)
+        text = _emit_point_sum(
+            compiler, template, item.argument, around if around.is_bounded else named.facts.interval
+        )
     else:
-        text = template.format(*map(emit_with_unsigned_zero, item.arguments))
-    return _emit_clamped_number(text, named) if named.type.numeric else text
+        text = template.format(*map(compiler.emit_with_unsigned_zero, item.arguments))
+    return _emit_clamped_number(compiler, text, named) if named.type.numeric else text
 
 
 def _add_window(template: str, over: str) -> str:
@@ -76,24 +71,28 @@ def _add_window(template: str, over: str) -> str:
     return "".join([*parts, template[at:]])
 
 
-def emit_within_interval(text: str, named: Column) -> str:
+def emit_within_interval(compiler: Compiler, text: str, named: Column) -> str:
     """Return a value in the type of its column and, for numbers, clamped to its interval."""
-    return _emit_clamped_number(text, named) if named.type.numeric else emit_cast(text, named.type)
+    return (
+        _emit_clamped_number(compiler, text, named)
+        if named.type.numeric
+        else compiler.emit_cast(text, named.type)
+    )
 
 
-def emit_public_aggregate(item: PerUnitAggregate, named: Column) -> str:
+def emit_public_aggregate(compiler: Compiler, item: PerUnitAggregate, named: Column) -> str:
     """Return the aggregate of public rows in the type of its column."""
-    text = WITHIN[item.function].emit_sql(*map(emit_expression, item.arguments), rank=item.rank)
+    text = WITHIN[item.function].emit_sql(*map(compiler.emit_expression, item.arguments), rank=item.rank)
     return f"TRY_CAST({text} AS {named.type.value})"
 
 
-def emit_with_unsigned_zero(argument: Expr) -> str:
+def emit_with_unsigned_zero(compiler: Compiler, argument: Expr) -> str:
     """Return a value in which negative zero becomes zero."""
-    text = emit_number_or_null(argument)
+    text = compiler.emit_number_or_null(argument)
     return f"({text} + 0)" if argument.type is Type.DOUBLE else text
 
 
-def _emit_point_sum(template: str, argument: Expr, around: Interval) -> str:
+def _emit_point_sum(compiler: Compiler, template: str, argument: Expr, around: Interval) -> str:
     """Return a sum of lattice points, or a function of one, as a DOUBLE; whole numbers unchanged.
 
     The points of decimals are whole numbers of their last digit, so that the sum is the DOUBLE nearest to the DECIMAL that the
@@ -106,25 +105,27 @@ def _emit_point_sum(template: str, argument: Expr, around: Interval) -> str:
     """
     if argument.type is Type.INTEGER:
         if not around.is_bounded:
-            return template.format(emit_number_or_null(argument))
+            return template.format(compiler.emit_number_or_null(argument))
         lattice = Lattice.from_interval(around, integral=True)
-        added = template.format(f"({emit_lattice_point(argument, lattice, emit_number_or_null(argument))})")
-        return added if lattice.step == 1 else f"({added}) * {emit_constant(float(lattice.step))}"
+        added = template.format(
+            f"({emit_lattice_point(compiler, argument, lattice, compiler.emit_number_or_null(argument))})"
+        )
+        return added if lattice.step == 1 else f"({added}) * {compiler.emit_constant(float(lattice.step))}"
     decimal = find_decimal_digits(argument)
     lattice = Lattice.from_interval(
         around, integral=False, bits=_BITS, digits=None if decimal is None else decimal[1]
     )
     name, (low, high) = (
-        emit_number_or_null(argument),
-        (emit_constant(float(end)) for end in lattice.interval.ends),
+        compiler.emit_number_or_null(argument),
+        (compiler.emit_constant(float(end)) for end in lattice.interval.ends),
     )
     held = f"CASE WHEN {name} < {low} THEN {low} WHEN {name} > {high} THEN {high} ELSE {name} END"
     # In two steps: a factor beyond the range of DOUBLE would be an infinity, and its inverse no power of two.
     up, down = split_power_of_two(-lattice.exponent)
     times = float(10**lattice.digits)
-    added = template.format(get_dialect().points.emit_wide_lattice_point(held, (up * times, down)))
-    scaled = get_dialect().points.emit_scaled_double(added, split_power_of_two(lattice.exponent))
-    return f"({scaled}) / {emit_constant(times)}" if lattice.digits else scaled
+    added = template.format(compiler.dialect.points.emit_wide_lattice_point(held, (up * times, down)))
+    scaled = compiler.dialect.points.emit_scaled_double(added, split_power_of_two(lattice.exponent))
+    return f"({scaled}) / {compiler.emit_constant(times)}" if lattice.digits else scaled
 
 
 def split_power_of_two(exponent: int) -> tuple[float, float]:
@@ -133,21 +134,23 @@ def split_power_of_two(exponent: int) -> tuple[float, float]:
     return math.ldexp(1.0, half), math.ldexp(1.0, exponent - half)
 
 
-def _emit_clamped_number(text: str, named: Column) -> str:
-    clamped = cast = get_dialect().values.emit_aggregate_cast(text, named.type)
+def _emit_clamped_number(compiler: Compiler, text: str, named: Column) -> str:
+    clamped = cast = compiler.dialect.values.emit_aggregate_cast(text, named.type)
     low, high = named.facts.interval.low, named.facts.interval.high
     if low is not None:
-        clamped = f"GREATEST({clamped}, {_emit_interval_end(named.type, low, math.floor)})"
+        clamped = f"GREATEST({clamped}, {_emit_interval_end(compiler, named.type, low, math.floor)})"
     if high is not None:
-        clamped = f"LEAST({clamped}, {_emit_interval_end(named.type, high, math.ceil)})"
+        clamped = f"LEAST({clamped}, {_emit_interval_end(compiler, named.type, high, math.ceil)})"
     # The engine's LEAST and GREATEST skip NULL, so NULL must be kept explicitly.
     return cast if clamped == cast else f"CASE WHEN {text} IS NOT NULL THEN {clamped} END"
 
 
-def _emit_interval_end(kind: Type, end: Fraction, rounded: Callable[[Fraction], int]) -> str:
+def _emit_interval_end(
+    compiler: Compiler, kind: Type, end: Fraction, rounded: Callable[[Fraction], int]
+) -> str:
     if kind is Type.INTEGER:
-        return emit_constant(max(-MAX_INTEGER, min(MAX_INTEGER, rounded(end))))
-    return emit_constant(float(end))
+        return compiler.emit_constant(max(-MAX_INTEGER, min(MAX_INTEGER, rounded(end))))
+    return compiler.emit_constant(float(end))
 
 
 # Rewrite aggregates that select a unit's value by its rank over numbered rows, for engines that do not support them.

@@ -16,10 +16,10 @@ from dpsql.analysis.release_analysis import Analysis, Lattice, Measure
 from dpsql.plan.interval import get_date_at, get_time_at, get_timestamp_at
 from dpsql.plan.types import Type
 from dpsql.planning.quantiles import QuantileSelection
+from dpsql.sql.compile.compiler import Compiler
 from dpsql.sql.compile.contribution_bounds import CONTRIBUTION, emit_bounded_groups
 from dpsql.sql.compile.lattice import emit_lattice_point
 from dpsql.sql.compile.relations import emit_rows
-from dpsql.sql.compile.scalars import emit_constant, emit_shared_cte, get_dialect
 
 _POINTS, _BINS = '"#points"', '"#bins"'
 _BITS = 14
@@ -27,7 +27,10 @@ _BITS = 14
 
 
 def emit_quantile_windows(
-    analysis: Analysis, keys: Sequence[str], asked: Sequence[tuple[int, QuantileSelection]]
+    compiler: Compiler,
+    analysis: Analysis,
+    keys: Sequence[str],
+    asked: Sequence[tuple[int, QuantileSelection]],
 ) -> str:
     """Return the query for windows of one measure: the group keys, then w0, w1 and so on by their numbers.
 
@@ -35,12 +38,12 @@ def emit_quantile_windows(
     point and the number of values at it.
     """
     measure = analysis.measures[asked[0][1].measure]
-    ctes, points = _emit_points(analysis, measure, keys)
+    ctes, points = _emit_points(compiler, analysis, measure, keys)
     width = max(0, asked[0][1].lattice.width.bit_length() - _BITS)
     by = ", ".join(keys)
     parted = f"PARTITION BY {by}" * bool(keys)
-    binned = _emit_bin("p", width)
-    counted = get_dialect().queries.emit_derived_table(
+    binned = _emit_bin(compiler, "p", width)
+    counted = compiler.dialect.queries.emit_derived_table(
         f"\n    SELECT {', '.join([*keys, f'{binned} AS b', 'COUNT(*) AS n'])}\n"
         f"    FROM {points} GROUP BY {', '.join([*keys, 'b'])}"
     )
@@ -52,29 +55,33 @@ def emit_quantile_windows(
         name = f"r{index}"
         items.append(f"{name}.w AS w{index}")
         on = " AND ".join(f"t.{key} IS NOT DISTINCT FROM {name}.{key}" for key in keys)
-        joined.append(f"JOIN ({_emit_window(quantile, keys, width, points)}) AS {name} ON {on or 'TRUE'}")
+        joined.append(
+            f"JOIN ({_emit_window(compiler, quantile, keys, width, points)}) AS {name} ON {on or 'TRUE'}"
+        )
     groups = f"SELECT DISTINCT {by} FROM {_BINS}" if keys else "SELECT 1"
     return "\n".join([f"WITH {', '.join(ctes)}", f"SELECT {', '.join(items)} FROM ({groups}) AS t", *joined])
 
 
-def _emit_bin(at: str, width: int) -> str:
+def _emit_bin(compiler: Compiler, at: str, width: int) -> str:
     """Return the bin of a point by a shift, since its distance from the lowest point may exceed 64 bits."""
-    return get_dialect().integers.emit_right_shift(at, width)
+    return compiler.dialect.integers.emit_right_shift(at, width)
 
 
-def _emit_wide_integer(number: int) -> str:
-    return get_dialect().integers.to_wide_int(str(number))
+def _emit_wide_integer(compiler: Compiler, number: int) -> str:
+    return compiler.dialect.integers.to_wide_int(str(number))
 
 
-def _emit_window(quantile: QuantileSelection, keys: Sequence[str], width: int, points: str) -> str:
-    offset = _emit_offset(quantile)
+def _emit_window(
+    compiler: Compiler, quantile: QuantileSelection, keys: Sequence[str], width: int, points: str
+) -> str:
+    offset = _emit_offset(compiler, quantile)
     near = (
         f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
-        f"WHERE upto * {_emit_wide_integer(quantile.steps_per_row)} >= {offset} - {_emit_wide_integer(quantile.cutoff)} "
-        f"AND (upto - n) * {_emit_wide_integer(quantile.steps_per_row)} <= {offset} + {_emit_wide_integer(quantile.cutoff)}"
+        f"WHERE upto * {_emit_wide_integer(compiler, quantile.steps_per_row)} >= {offset} - {_emit_wide_integer(compiler, quantile.cutoff)} "
+        f"AND (upto - n) * {_emit_wide_integer(compiler, quantile.steps_per_row)} <= {offset} + {_emit_wide_integer(compiler, quantile.cutoff)}"
     )
     on = [f"p.{key} IS NOT DISTINCT FROM b.{key}" for key in keys]
-    on.append(f"{_emit_bin('p.p', width)} = b.b")
+    on.append(f"{_emit_bin(compiler, 'p.p', width)} = b.b")
     named = [f"p.{key} AS {key}" for key in keys]
     run = (
         f"SELECT {', '.join([*named, 'p.p AS p', 'COUNT(*) AS n', 'MIN(b.total) AS total', 'MIN(b.before) AS before'])}\n"
@@ -82,74 +89,82 @@ def _emit_window(quantile: QuantileSelection, keys: Sequence[str], width: int, p
         f"    GROUP BY {', '.join([*(f'p.{key}' for key in keys), 'p.p'])}"
     )
     by = f" GROUP BY {', '.join(keys)}" * bool(keys)
-    return get_dialect().lists.emit_packed_window(keys, run, by, "w")
+    return compiler.dialect.lists.emit_packed_window(keys, run, by, "w")
 
 
-def _emit_offset(quantile: QuantileSelection) -> str:
+def _emit_offset(compiler: Compiler, quantile: QuantileSelection) -> str:
     """Return `QuantileSelection.compute_offset` for `total` values."""
     if not quantile.shift:
         direction = "-" if quantile.interval_end < 0 else "+"
         return (
-            f"total * {_emit_wide_integer(quantile.steps_below)}"
-            + f" {direction} {_emit_wide_integer(quantile.reach)}" * bool(quantile.interval_end)
+            f"total * {_emit_wide_integer(compiler, quantile.steps_below)}"
+            + f" {direction} {_emit_wide_integer(compiler, quantile.reach)}" * bool(quantile.interval_end)
         )
-    moved = f"LEAST(total * {_emit_wide_integer(quantile.steps_per_row // 2)}, {_emit_wide_integer(quantile.shift)} + total * {_emit_wide_integer(quantile.least_growth)})"
-    inside = f"GREATEST(total * {_emit_wide_integer(quantile.steps_to_end)}, {moved})"
+    moved = f"LEAST(total * {_emit_wide_integer(compiler, quantile.steps_per_row // 2)}, {_emit_wide_integer(compiler, quantile.shift)} + total * {_emit_wide_integer(compiler, quantile.least_growth)})"
+    inside = f"GREATEST(total * {_emit_wide_integer(compiler, quantile.steps_to_end)}, {moved})"
     return (
         inside
         if quantile.rank < Fraction(1, 2)
-        else f"total * {_emit_wide_integer(quantile.steps_per_row)} - {inside}"
+        else f"total * {_emit_wide_integer(compiler, quantile.steps_per_row)} - {inside}"
     )
 
 
-def _emit_points(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> tuple[list[str], str]:
+def _emit_points(
+    compiler: Compiler, analysis: Analysis, measure: Measure, keys: Sequence[str]
+) -> tuple[list[str], str]:
     """Return the common table expressions for a table with one row per counted value, the keys and `p`; and its name."""
-    source = f"SELECT {', '.join([*(['u'] * analysis.bound.per_unit), *keys, f'{_emit_value_point(measure)} AS p'])}"
-    source += f"\n  FROM {get_dialect().queries.emit_derived_table(emit_rows(analysis, ordered=measure))}"
-    found = get_dialect().queries.emit_derived_table(f"\n  {source}")
+    source = f"SELECT {', '.join([*(['u'] * analysis.bound.per_unit), *keys, f'{_emit_value_point(compiler, measure)} AS p'])}"
+    source += f"\n  FROM {compiler.dialect.queries.emit_derived_table(emit_rows(compiler, analysis, ordered=measure))}"
+    found = compiler.dialect.queries.emit_derived_table(f"\n  {source}")
     if not analysis.bound.per_unit:
-        return emit_shared_cte(_POINTS, f"SELECT * FROM {found} WHERE p IS NOT NULL")
+        return compiler.emit_shared_cte(_POINTS, f"SELECT * FROM {found} WHERE p IS NOT NULL")
     bound = analysis.bound
-    values = f"{get_dialect().lists.emit_value_list_aggregate('p')} AS s"
+    values = f"{compiler.dialect.lists.emit_value_list_aggregate('p')} AS s"
     contribution = (
         f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', values])}\n"
         f"  FROM {found}\n  GROUP BY {', '.join(['u', *keys])}"
     )
     columns = ", ".join([*keys, "s"])
     if keys:
-        ctes, counted = emit_bounded_groups(analysis, bound, keys, columns, contribution, often=True)
+        ctes, counted = emit_bounded_groups(
+            compiler, analysis, bound, keys=keys, columns=columns, contribution=contribution, often=True
+        )
     else:
-        ctes, held = emit_shared_cte(CONTRIBUTION, contribution)
+        ctes, held = compiler.emit_shared_cte(CONTRIBUTION, contribution)
         counted = f"SELECT {columns}, LEAST(n, {bound.rows}) AS m FROM {held}"
     # If a unit has more values than count, evenly spaced ones of its sorted values.
-    some = get_dialect().lists.emit_evenly_spaced_elements("s", "m")
+    some = compiler.dialect.lists.emit_evenly_spaced_elements("s", "m")
     ctes.append(
-        f"{_POINTS} AS (\n  SELECT {', '.join([*keys, f'{some} AS p'])} FROM {get_dialect().queries.emit_derived_table(counted)} WHERE m > 0 AND s IS NOT NULL)"
+        f"{_POINTS} AS (\n  SELECT {', '.join([*keys, f'{some} AS p'])} FROM {compiler.dialect.queries.emit_derived_table(counted)} WHERE m > 0 AND s IS NOT NULL)"
     )
     return ctes, _POINTS
 
 
-def _emit_value_point(measure: Measure) -> str:
+def _emit_value_point(compiler: Compiler, measure: Measure) -> str:
     """Return the point of a value, or NULL if it has none."""
     lattice = measure.quantile_lattice
     if lattice is None:
         raise TypeError("only measures with a lattice can have quantiles")
     match measure.expr.type:
         case Type.DATE:
-            return _emit_clamped_point(get_dialect().points.emit_day_number("x"), lattice, get_date_at)
+            return _emit_clamped_point(
+                compiler, compiler.dialect.points.emit_day_number("x"), lattice, get_date_at
+            )
         case Type.TIMESTAMP:
             return _emit_clamped_point(
-                get_dialect().points.emit_epoch_microseconds("x"), lattice, get_timestamp_at
+                compiler, compiler.dialect.points.emit_epoch_microseconds("x"), lattice, get_timestamp_at
             )
         case Type.TIME:
             return _emit_clamped_point(
-                get_dialect().points.emit_epoch_microseconds("x"), lattice, get_time_at
+                compiler, compiler.dialect.points.emit_epoch_microseconds("x"), lattice, get_time_at
             )
         case _:
-            return emit_lattice_point(measure.expr, lattice, "x", measure.interval)
+            return emit_lattice_point(compiler, measure.expr, lattice, "x", measure.interval)
 
 
-def _emit_clamped_point(place: str, lattice: Lattice, at: Callable[[Fraction], dt.date | dt.time]) -> str:
+def _emit_clamped_point(
+    compiler: Compiler, place: str, lattice: Lattice, at: Callable[[Fraction], dt.date | dt.time]
+) -> str:
     """Return the index of a day or timestamp, where each is a point; values beyond the ends, infinite ones included, are moved to them."""
-    low, high = (emit_constant(at(Fraction(end))) for end in (lattice.low, lattice.high))
+    low, high = (compiler.emit_constant(at(Fraction(end))) for end in (lattice.low, lattice.high))
     return f"CASE WHEN x < {low} THEN {lattice.low} WHEN x > {high} THEN {lattice.high} ELSE {place} END"

@@ -36,21 +36,14 @@ from dpsql.plan.nodes import (
 from dpsql.plan.steps import find_sampling_rate
 from dpsql.plan.tables import Link, Scan, UnitKind
 from dpsql.plan.types import Type, Value, find_common_type
+from dpsql.policy.names import quote_identifier
 from dpsql.sql.compile import group_keys
+from dpsql.sql.compile.compiler import Compiler, emit_column
 from dpsql.sql.compile.lattice import emit_scan_points, find_offered_point
 from dpsql.sql.compile.per_unit_aggregates import (
     emit_per_unit_aggregate,
     emit_public_aggregate,
     rewrite_placed_aggregates,
-)
-from dpsql.sql.compile.scalars import (
-    emit_cast,
-    emit_column,
-    emit_constant,
-    emit_expression,
-    emit_number_or_null,
-    get_dialect,
-    quote_identifier,
 )
 from dpsql.sql.compile.scan_conditions import (
     StoredConditions,
@@ -69,6 +62,7 @@ UNIT, OWNER, KEY, VALUE = '"#unit"', '"#owner"', '"#key"', '"#value"'
 
 
 def emit_rows(
+    compiler: Compiler,
     analysis: Analysis,
     values: Measure | None = None,
     ordered: Measure | None = None,
@@ -82,24 +76,26 @@ def emit_rows(
     are put in order, it alone as `x`. With `all_places` there are rows too that `group_keys.emit_having_clause` leaves out.
     """
     release, units = analysis.release, analysis.bound.per_unit
-    items = [f"{group_keys.emit_group_key(key, analysis)} AS {key.name}" for key in release.keys]
-    offered = list(group_keys.emit_domain_indices(release))
+    items = [f"{group_keys.emit_group_key(compiler, key, analysis)} AS {key.name}" for key in release.keys]
+    offered = list(group_keys.emit_domain_indices(compiler, release))
     if values is not None:
         read = [values.expr]
-        items.append(f"{group_keys.emit_canonical_value(values.expr)} AS {VALUE}")
+        items.append(f"{compiler.emit_canonical_value(values.expr)} AS {VALUE}")
     elif ordered is not None:
         read = [ordered.expr]
-        items.append(f"{_emit_aggregated_value(ordered)} AS x")
+        items.append(f"{_emit_aggregated_value(compiler, ordered)} AS x")
     else:
         summed = [(index, part) for index, part in enumerate(analysis.measures) if part.counts_rows]
         points = {index: find_offered_point(part, index) for index, part in summed}
-        items += [f"{points[index] or _emit_aggregated_value(part)} AS x{index}" for index, part in summed]
+        items += [
+            f"{points[index] or _emit_aggregated_value(compiler, part)} AS x{index}" for index, part in summed
+        ]
         read = [part.expr for index, part in summed if points[index] is None]
-        offered += emit_scan_points(analysis)
+        offered += emit_scan_points(compiler, analysis)
     present = [
-        group_keys.emit_key_condition(key, analysis)
+        group_keys.emit_key_condition(compiler, key, analysis)
         for key in release.keys
-        if not (all_places and group_keys.find_indexed_column(key, release.input) is not None)
+        if not (all_places and group_keys.find_indexed_column(compiler, key, release.input) is not None)
     ]
     where = [text for text in present if text is not None]
     rate = find_sampling_rate(release.input)
@@ -108,11 +104,15 @@ def emit_rows(
         items.insert(0, f"{name} AS u")
         where.insert(0, f"{name} IS NOT NULL")
         if rate is not None:
-            where.append(emit_sample_condition(name, rate))
+            where.append(emit_sample_condition(compiler, name, rate))
     elif rate is not None:
         raise TypeError("only units with identifiers can be sampled")
-    read += [key.expr for key in release.keys if group_keys.find_indexed_column(key, release.input) is None]
-    block = _SelectBlock.from_relation(release.input, read, units=units, offered=offered)
+    read += [
+        key.expr
+        for key in release.keys
+        if group_keys.find_indexed_column(compiler, key, release.input) is None
+    ]
+    block = _SelectBlock.from_relation(compiler, release.input, read, units=units, offered=offered)
     source, conditions = block.emit_relation(release.input)
     return _emit_select(items, source, [*conditions, *where])
 
@@ -123,13 +123,15 @@ def name_unit_column(relation: Relation) -> str:
 
 
 def emit_from_clause(
-    relation: Relation, read: Iterable[Expr], above: OuterSource | None = None
+    compiler: Compiler, relation: Relation, read: Iterable[Expr], above: OuterSource | None = None
 ) -> tuple[str, list[str]]:
     """Return the FROM text and the conditions of a relation, of whose columns `read` are needed."""
-    return _SelectBlock.from_relation(relation, read, units=False, above=above).emit_relation(relation)
+    return _SelectBlock.from_relation(compiler, relation, read, units=False, above=above).emit_relation(
+        relation
+    )
 
 
-def emit_multiplicity(join: Join) -> str:
+def emit_multiplicity(compiler: Compiler, join: Join) -> str:
     """Return the query for the most rows of a join's public side that one row can be equal to.
 
     Keys are compared as the join compares them: cleaned, and in the common type of both sides, in
@@ -140,7 +142,7 @@ def emit_multiplicity(join: Join) -> str:
         shared = find_common_type((ours.type, theirs.type)) or theirs.type
         text = f"CAST({emit_column(theirs)} AS {shared.value})"
         compared.append(f"{text} + 0" if shared is Type.DOUBLE else text)  # -0.0 equals 0.0
-    source, _ = emit_from_clause(join.right, [theirs for _, theirs in join.on])
+    source, _ = emit_from_clause(compiler, join.right, [theirs for _, theirs in join.on])
     if not compared:
         return f"SELECT COUNT(*) FROM {source}"
     there = " AND ".join(f"{text} IS NOT NULL" for text in compared)
@@ -150,8 +152,8 @@ def emit_multiplicity(join: Join) -> str:
     )
 
 
-def _emit_aggregated_value(measure: Measure) -> str:
-    return emit_number_or_null(measure.expr)
+def _emit_aggregated_value(compiler: Compiler, measure: Measure) -> str:
+    return compiler.emit_number_or_null(measure.expr)
 
 
 def _emit_select(items: Iterable[str], source: str, conditions: Iterable[str], distinct: str = "") -> str:
@@ -180,6 +182,7 @@ class OuterSource(Protocol):
 class _SelectBlock:
     """One SELECT: the columns that its expressions read, and the further columns of its scans, by alias."""
 
+    compiler: Compiler
     read: tuple[Column, ...]
     units: bool
     offered: Sequence[tuple[str, str]] = ()
@@ -192,6 +195,7 @@ class _SelectBlock:
     @classmethod
     def from_relation(
         cls,
+        compiler: Compiler,
         relation: Relation,
         read: Iterable[Expr],
         *,
@@ -201,11 +205,11 @@ class _SelectBlock:
         before: int = 0,
     ) -> _SelectBlock:
         """Return the block over a relation whose SELECT list reads these expressions."""
-        stored = emit_stored_conditions(relation, units=units) if above is None else _NONE
+        stored = emit_stored_conditions(compiler, relation, units=units) if above is None else _NONE
         parts = (
             part for expr in (*read, *_iterate_conditions(relation, stored)) for part in iterate_columns(expr)
         )
-        return cls(tuple(dict.fromkeys(parts)), units, offered, above, before, stored)
+        return cls(compiler, tuple(dict.fromkeys(parts)), units, offered, above, before, stored)
 
     def emit_relation(self, relation: Relation) -> tuple[str, list[str]]:
         """Return the FROM text and the conditions."""
@@ -214,7 +218,7 @@ class _SelectBlock:
                 source, conditions = self.emit_relation(relation.input)
                 return source, [
                     *conditions,
-                    *map(emit_expression, _list_remaining_conditions(relation, self.stored)),
+                    *map(self.compiler.emit_expression, _list_remaining_conditions(relation, self.stored)),
                 ]
             case SemiJoin():
                 source, conditions = self.emit_relation(relation.input)
@@ -222,8 +226,15 @@ class _SelectBlock:
             case Join():
                 left, conditions = self.emit_relation(relation.left)
                 right = self.emit_source(relation.right)
-                on = [f"{emit_expression(ours)} = {emit_column(theirs)}" for ours, theirs in relation.on]
-                on += [emit_expression(relation.condition)] if relation.condition is not None else []
+                on = [
+                    f"{self.compiler.emit_expression(ours)} = {emit_column(theirs)}"
+                    for ours, theirs in relation.on
+                ]
+                on += (
+                    [self.compiler.emit_expression(relation.condition)]
+                    if relation.condition is not None
+                    else []
+                )
                 if self.units and is_private(relation.right) and not relation.proven:
                     on.append(f"{name_unit_column(relation.left)} = {name_unit_column(relation.right)}")
                 # Not CROSS JOIN, so that a LEFT one keeps its rows.
@@ -243,14 +254,16 @@ class _SelectBlock:
             case Project():
                 distinct = "DISTINCT " if source.distinct else ""
                 items = [
-                    group_keys.emit_canonical_value(item) if distinct else emit_expression(item)
+                    self.compiler.emit_canonical_value(item)
+                    if distinct
+                    else self.compiler.emit_expression(item)
                     for item in source.items
                 ]
                 named = _alias_items(items, source.columns)
                 body = self._emit_derived_table(source.input, source.items, named, distinct, units=units)
             case PerUnitGroupBy():
                 placed = (
-                    rewrite_placed_aggregates(source, get_dialect().functions.numbered_row_aggregates)
+                    rewrite_placed_aggregates(source, self.compiler.dialect.functions.numbered_row_aggregates)
                     if is_private(source)
                     else None
                 )
@@ -258,7 +271,7 @@ class _SelectBlock:
                     return self.emit_source(placed)
                 body = self._emit_groups(source, units=units)
             case PerUnitWindows():
-                other = _rewrite_windows(source)
+                other = _rewrite_windows(self.compiler, source)
                 if other is not None:
                     return self.emit_source(other)
                 body = self._emit_windows(source)
@@ -270,9 +283,13 @@ class _SelectBlock:
                 )
                 body = f" {source.kind.value} ".join(sides)
             case PublicSubquery():
-                body = _emit_pending_rows(source) if self.above is None else self.above.emit_answer(source)
+                body = (
+                    _emit_pending_rows(self.compiler, source)
+                    if self.above is None
+                    else self.above.emit_answer(source)
+                )
             case Values():
-                body = emit_constant_rows(source)
+                body = emit_constant_rows(self.compiler, source)
         return f"({body}) AS {quote_identifier(source.alias)}"
 
     def _emit_scan(self, scan: Scan) -> str:
@@ -281,10 +298,10 @@ class _SelectBlock:
         if self.above is not None:
             return self.above.emit_table(scan, tuple(read.values()))
         items = [
-            f"{get_dialect().columns.emit_bounded_column(part)} AS {quote_identifier(part.name)}"
+            f"{self.compiler.dialect.columns.emit_bounded_column(part)} AS {quote_identifier(part.name)}"
             for part in read.values()
         ]
-        values = [get_dialect().columns.emit_bounded_column(part) for part in read.values()]
+        values = [self.compiler.dialect.columns.emit_bounded_column(part) for part in read.values()]
         items += [item for alias, item in self.offered if alias == scan.alias]
         stored = [text for alias, text in self.stored.scan_conditions if alias == scan.alias]
         if not (self.units and scan.unit.is_known):
@@ -292,23 +309,29 @@ class _SelectBlock:
             # table gives the unit: such a scan has no partition filters.
             owned = scan.unit.kind is UnitKind.COLUMN and scan.unit.is_known
             unit, source = (
-                _emit_owned_table(scan) if owned else ("", get_dialect().queries.quote_table_name(scan.table))
+                _emit_owned_table(self.compiler, scan)
+                if owned
+                else ("", self.compiler.dialect.queries.quote_table_name(scan.table))
             )
             return _emit_select(
-                items, _emit_unnested_table(scan), [*emit_partition_conditions(scan, unit, source), *stored]
+                items,
+                _emit_unnested_table(self.compiler, scan),
+                [*emit_partition_conditions(self.compiler, scan, unit, source), *stored],
             )
-        unit, source = _emit_owned_table(scan, values=values)
+        unit, source = _emit_owned_table(self.compiler, scan, values=values)
         if self.before and scan.unit.kind is UnitKind.ROW:
-            unit = get_dialect().hashes.emit_row_id(values, self.before)
-        rows = _emit_owned_table(scan, _emit_unnested_table(scan), values)[1]
-        conditions = [*emit_partition_conditions(scan, unit, source), *stored]
+            unit = self.compiler.dialect.hashes.emit_row_id(values, self.before)
+        rows = _emit_owned_table(self.compiler, scan, _emit_unnested_table(self.compiler, scan), values)[1]
+        conditions = [*emit_partition_conditions(self.compiler, scan, unit, source), *stored]
         return _emit_select([*items, f"{unit} AS {UNIT}"], rows, conditions)
 
     def _emit_semi_join(self, relation: SemiJoin) -> str:
-        on = [emit_expression(relation.on)]
+        on = [self.compiler.emit_expression(relation.on)]
         if self.units and is_private(relation.right):
             on.append(f"{name_unit_column(relation.right)} = {name_unit_column(relation.input)}")
-        block = _SelectBlock.from_relation(relation.right, [relation.on], units=self.units, above=self.above)
+        block = _SelectBlock.from_relation(
+            self.compiler, relation.right, [relation.on], units=self.units, above=self.above
+        )
         right = block.emit_source(relation.right)
         return f"{'NOT ' * relation.anti}EXISTS ({_emit_select((), right, on)})"
 
@@ -324,7 +347,7 @@ class _SelectBlock:
         before: int = 0,
     ) -> str:
         block = _SelectBlock.from_relation(
-            relation, read, units=units, above=above or self.above, before=self.before + before
+            self.compiler, relation, read, units=units, above=above or self.above, before=self.before + before
         )
         source, conditions = block.emit_relation(relation)
         return _emit_select(
@@ -337,13 +360,13 @@ class _SelectBlock:
     def _emit_groups(self, source: PerUnitGroupBy, *, units: bool) -> str:
         arguments = [expr for item in source.aggregates for expr in item.arguments]
         named = list(source.columns)
-        items = _alias_items([group_keys.emit_canonical_value(key) for key in source.keys], named)
+        items = _alias_items([self.compiler.emit_canonical_value(key) for key in source.keys], named)
         pairs = zip(source.aggregates, named[len(items) :], strict=True)
         if is_private(source):
             known = intervals.derive_known_intervals(source.input)
-            texts = [emit_per_unit_aggregate(item, name, known) for item, name in pairs]
+            texts = [emit_per_unit_aggregate(self.compiler, item, name, known) for item, name in pairs]
         else:
-            texts = [emit_public_aggregate(item, name) for item, name in pairs]
+            texts = [emit_public_aggregate(self.compiler, item, name) for item, name in pairs]
         items += _alias_items(texts, named[len(items) :])
         above = None if self.above is None else self.above.with_grouping(source)
         text = self._emit_derived_table(
@@ -356,13 +379,13 @@ class _SelectBlock:
     def _emit_windows(self, source: PerUnitWindows) -> str:
         """Return the items in one form for each value, and windows over these: equal rows are alike in all that follows."""
         named = source.columns[: len(source.items)]
-        items = _alias_items(map(group_keys.emit_canonical_value, source.items), named)
+        items = _alias_items(map(self.compiler.emit_canonical_value, source.items), named)
         rows = self._emit_derived_table(source.input, source.items, items, units=True)
         unit = f"{quote_identifier(source.alias)}.{UNIT}"
         own = [f"{emit_column(name)} AS {quote_identifier(name.name)}" for name in named]
         over = zip(source.windows, source.columns[len(named) :], strict=True)
         own += [
-            f"{emit_unit_window(item, name, unit, named)} AS {quote_identifier(name.name)}"
+            f"{emit_unit_window(self.compiler, item, name, unit, named)} AS {quote_identifier(name.name)}"
             for item, name in over
         ]
         return _emit_select([*own, f"{unit} AS {UNIT}"], f"({rows}) AS {quote_identifier(source.alias)}", ())
@@ -375,48 +398,48 @@ class _SelectBlock:
             text = (
                 emit_column(theirs)
                 if operation.kind is SetKind.UNION_ALL
-                else group_keys.emit_canonical_value(theirs)
+                else self.compiler.emit_canonical_value(theirs)
             )
-            items.append(text if ours.type is theirs.type else emit_cast(text, ours.type))
+            items.append(text if ours.type is theirs.type else self.compiler.emit_cast(text, ours.type))
         return self._emit_derived_table(
             side, side.columns, _alias_items(items, operation.columns), units=units, before=before
         )
 
 
-def emit_constant_rows(source: Values) -> str:
+def emit_constant_rows(compiler: Compiler, source: Values) -> str:
     """Return the query of rows of constants; of no row at all, no row."""
     kinds = [column.type for column in source.columns]
-    if len(source.rows) > _FEW and get_dialect().capabilities.unnests_constant_lists:
+    if len(source.rows) > _FEW and compiler.dialect.capabilities.unnests_constant_lists:
         lists = (
-            f"UNNEST({_emit_list([row[place] for row in source.rows], column.type)}) AS {quote_identifier(column.name)}"
+            f"UNNEST({_emit_list(compiler, [row[place] for row in source.rows], column.type)}) AS {quote_identifier(column.name)}"
             for place, column in enumerate(source.columns)
         )
         return f"SELECT {', '.join(lists)}"
     rows = source.rows or ((None,) * len(kinds),)
     texts = [
-        f"({', '.join(emit_cast(emit_constant(value), kind) for value, kind in zip(row, kinds, strict=True))})"
+        f"({', '.join(compiler.emit_cast(compiler.emit_constant(value), kind) for value, kind in zip(row, kinds, strict=True))})"
         for row in rows
     ]
     names = ", ".join(quote_identifier(column.name) for column in source.columns)
     return f"SELECT * FROM (VALUES {', '.join(texts)}) AS v({names}){'' if source.rows else ' WHERE FALSE'}"
 
 
-def _emit_list(values: Sequence[Value], kind: Type) -> str:
+def _emit_list(compiler: Compiler, values: Sequence[Value], kind: Type) -> str:
     """Return the values of a column as a list, numbers, texts and days as one text: the engine plans each constant for itself."""
     if kind in (Type.INTEGER, Type.DOUBLE, Type.VARCHAR, Type.DATE):
         written: Callable[[Value], str] = (
             _quote_list_item if kind is Type.VARCHAR else str if kind is Type.DATE else repr
         )
         listed = ", ".join("NULL" if value is None else written(value) for value in values)
-        return f"CAST({emit_constant(f'[{listed}]')} AS {kind.value}[])"
-    return f"[{', '.join(emit_cast(emit_constant(value), kind) for value in values)}]"
+        return f"CAST({compiler.emit_constant(f'[{listed}]')} AS {kind.value}[])"
+    return f"[{', '.join(compiler.emit_cast(compiler.emit_constant(value), kind) for value in values)}]"
 
 
-def _rewrite_windows(source: PerUnitWindows) -> Project | None:
+def _rewrite_windows(compiler: Compiler, source: PerUnitWindows) -> Project | None:
     """Return the windows by others, where the engine does not have all of them; None where it has."""
     rewrites = (
-        (get_dialect().capabilities.supports_ignore_nulls, rewrite_ignore_nulls),
-        (get_dialect().capabilities.supports_groups_frames, rewrite_group_frames),
+        (compiler.dialect.capabilities.supports_ignore_nulls, rewrite_ignore_nulls),
+        (compiler.dialect.capabilities.supports_groups_frames, rewrite_group_frames),
     )
     found = (rewrite(source) for has, rewrite in rewrites if not has)
     return next((other for other in found if other is not None), None)
@@ -428,12 +451,12 @@ def _quote_list_item(value: Value) -> str:
     return f'"{text}"'
 
 
-def _emit_pending_rows(source: PublicSubquery) -> str:
+def _emit_pending_rows(compiler: Compiler, source: PublicSubquery) -> str:
     """Return a placeholder for rows that are answered before the text is sent; until then the text is only shown."""
-    return f"{emit_constant_rows(Values((), source.alias, source.columns))} /* released before */"
+    return f"{emit_constant_rows(compiler, Values((), source.alias, source.columns))} /* released before */"
 
 
-def _emit_unnested_table(scan: Scan) -> str:
+def _emit_unnested_table(compiler: Compiler, scan: Scan) -> str:
     """Return the table, or its rows once for each element of its lists.
 
     Claim: a row is there at most as often as the product of the most elements of its lists, and each time with its unit.
@@ -441,21 +464,21 @@ def _emit_unnested_table(scan: Scan) -> str:
     columns are repeated.
     Source: McSherry 2009, Theorem 5 (a transformation that makes k rows of one is k-stable).
     """
-    text = get_dialect().queries.quote_table_name(scan.table)
+    text = compiler.dialect.queries.quote_table_name(scan.table)
     for item in scan.unnested:
-        text = f"({get_dialect().lists.emit_list_elements(text, item)}) AS {quote_identifier(scan.table)}"
+        text = f"({compiler.dialect.lists.emit_list_elements(text, item)}) AS {quote_identifier(scan.table)}"
     return text
 
 
-def emit_crossings(ours: Scan, theirs: Scan, on: Sequence[tuple[Column, Column]]) -> str:
+def emit_crossings(compiler: Compiler, ours: Scan, theirs: Scan, on: Sequence[tuple[Column, Column]]) -> str:
     """Return the query of how many rows have the key of a row of another unit, for the data's owner alone: it counts exactly."""
     sides = []
     for scan, keys in ((ours, [key for key, _ in on]), (theirs, [key for _, key in on])):
         unit, source = _emit_owned_table(
-            scan, values=[get_dialect().columns.emit_widened_column(key) for key in keys]
+            compiler, scan, values=[compiler.dialect.columns.emit_widened_column(key) for key in keys]
         )
         items = [
-            f"{get_dialect().columns.emit_widened_column(key)} AS {_name_key_column(place)}"
+            f"{compiler.dialect.columns.emit_widened_column(key)} AS {_name_key_column(place)}"
             for place, key in enumerate(keys)
         ]
         sides.append(_emit_select([*items, f"{unit} AS {UNIT}"], source, [f"{unit} IS NOT NULL"]))
@@ -464,44 +487,44 @@ def emit_crossings(ours: Scan, theirs: Scan, on: Sequence[tuple[Column, Column]]
     return f"SELECT COUNT(*) FROM ({sides[0]}) AS a WHERE EXISTS ({crossing})"
 
 
-def emit_count_without_unit(scan: Scan) -> str | None:
+def emit_count_without_unit(compiler: Compiler, scan: Scan) -> str | None:
     """Return the query that counts the rows without a privacy unit, for the data's owner alone; None where each row is a unit."""
-    table, link = get_dialect().queries.quote_table_name(scan.table), scan.unit.link
+    table, link = compiler.dialect.queries.quote_table_name(scan.table), scan.unit.link
     if link is not None:
         equal = [
-            f"{get_dialect().columns.emit_widened_column(ours)} = {OWNER}.{_name_key_column(place)}"
+            f"{compiler.dialect.columns.emit_widened_column(ours)} = {OWNER}.{_name_key_column(place)}"
             for place, (ours, _) in enumerate(link.pairs)
         ]
-        owners = _emit_select((), _emit_owner_table(link), [*equal, f"{OWNER}.{UNIT} IS NOT NULL"])
+        owners = _emit_select((), _emit_owner_table(compiler, link), [*equal, f"{OWNER}.{UNIT} IS NOT NULL"])
         return f"SELECT COUNT(*) FROM {table} WHERE NOT EXISTS ({owners})"
     if scan.unit.column is None:
         return None
-    return (
-        f"SELECT COUNT(*) FROM {table} WHERE {get_dialect().columns.emit_unit_id(scan.unit.column)} IS NULL"
-    )
+    return f"SELECT COUNT(*) FROM {table} WHERE {compiler.dialect.columns.emit_unit_id(scan.unit.column)} IS NULL"
 
 
-def _emit_owned_table(scan: Scan, table: str | None = None, values: Sequence[str] = ()) -> tuple[str, str]:
+def _emit_owned_table(
+    compiler: Compiler, scan: Scan, table: str | None = None, values: Sequence[str] = ()
+) -> tuple[str, str]:
     """Return the id of the unit of a table's rows, and the table joined to the owner table that holds the id.
 
     `values` are the columns that are read of a table whose rows are units.
     """
-    link, table = scan.unit.link, table or get_dialect().queries.quote_table_name(scan.table)
+    link, table = scan.unit.link, table or compiler.dialect.queries.quote_table_name(scan.table)
     if link is not None:
         on = (
-            f"{get_dialect().columns.emit_widened_column(ours)} = {OWNER}.{_name_key_column(place)}"
+            f"{compiler.dialect.columns.emit_widened_column(ours)} = {OWNER}.{_name_key_column(place)}"
             for place, (ours, _) in enumerate(link.pairs)
         )
-        return f"{OWNER}.{UNIT}", f"{table} JOIN {_emit_owner_table(link)} ON {' AND '.join(on)}"
+        return f"{OWNER}.{UNIT}", f"{table} JOIN {_emit_owner_table(compiler, link)} ON {' AND '.join(on)}"
     if scan.unit.column is not None:
-        return get_dialect().columns.emit_unit_id(scan.unit.column), table
-    return get_dialect().hashes.emit_row_id(values), table
+        return compiler.dialect.columns.emit_unit_id(scan.unit.column), table
+    return compiler.dialect.hashes.emit_row_id(values), table
 
 
-def _emit_owner_table(link: Link) -> str:
-    unit, source = _emit_owned_table(link.owner)
+def _emit_owner_table(compiler: Compiler, link: Link) -> str:
+    unit, source = _emit_owned_table(compiler, link.owner)
     keys = (
-        f"{get_dialect().columns.emit_widened_column(key)} AS {_name_key_column(place)}"
+        f"{compiler.dialect.columns.emit_widened_column(key)} AS {_name_key_column(place)}"
         for place, (_, key) in enumerate(link.pairs)
     )
     return f"({_emit_select([*keys, f'{unit} AS {UNIT}'], source, ())}) AS {OWNER}"

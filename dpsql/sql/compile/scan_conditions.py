@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -17,25 +15,9 @@ from dpsql.plan.interval import find_position
 from dpsql.plan.nodes import Filter, Join, JoinKind, Relation, SemiJoin
 from dpsql.plan.tables import PartitionFilter, Scan, UnitKind
 from dpsql.plan.types import Type
-from dpsql.sql.compile.scalars import emit_constant, emit_expression, get_dialect
+from dpsql.sql.compile.compiler import Compiler
 
 # The condition that the unit of a row is in the Poisson sample of its release.
-
-
-PLACEHOLDER = "a secret of this release"
-"""The placeholder of the secret in SQL that is shown, bound or fingerprinted; no drawn release uses it."""
-
-_SECRET: ContextVar[str] = ContextVar("secret", default=PLACEHOLDER)
-
-
-@contextmanager
-def use_sampling_secret(secret: str) -> Iterator[None]:
-    """Sample units by this secret within the context, in this thread alone."""
-    token = _SECRET.set(secret)
-    try:
-        yield
-    finally:
-        _SECRET.reset(token)
 
 
 def compute_sampling_threshold(rate: Fraction) -> int:
@@ -47,7 +29,7 @@ def compute_sampling_threshold(rate: Fraction) -> int:
     return int(rate * 2**256)
 
 
-def emit_sample_condition(unit: str, rate: Fraction) -> str:
+def emit_sample_condition(compiler: Compiler, unit: str, rate: Fraction) -> str:
     """Return the condition that a unit is in the sample.
 
     Claim: each unit is in the sample with probability at most `rate`, independently of all others, and the same in every query of
@@ -58,13 +40,15 @@ def emit_sample_condition(unit: str, rate: Fraction) -> str:
     for one release from the operating system, stands in the SQL of that release alone, and is then forgotten.
     Source: Goldreich, Goldwasser, Micali 1986, "How to construct random functions"; FIPS 180-4, section 6.2.
     """
-    return get_dialect().hashes.emit_sample_condition(unit, _SECRET.get(), compute_sampling_threshold(rate))
+    return compiler.dialect.hashes.emit_sample_condition(
+        unit, compiler.secret, compute_sampling_threshold(rate)
+    )
 
 
 # Emit partition filters: the conditions that limit a scan to the partitions that are charged.
 
 
-def emit_partition_conditions(scan: Scan, unit: str, source: str) -> Iterator[str]:
+def emit_partition_conditions(compiler: Compiler, scan: Scan, unit: str, source: str) -> Iterator[str]:
     """Yield the conditions on the rows of a scan, whose ids are in `unit` of the FROM text `source`.
 
     Claim: a scan with these conditions reads no row outside its ranges, and no row of a unit whose rows in the table differ in a
@@ -77,9 +61,9 @@ def emit_partition_conditions(scan: Scan, unit: str, source: str) -> Iterator[st
     """
     own = [item for item in scan.partition_filters if item.source is None]
     for item in own:
-        yield _emit_range_condition(item)
+        yield _emit_range_condition(compiler, item)
     if own and scan.unit.kind is UnitKind.COLUMN:
-        yield f"{unit} IN ({_emit_unit_query(unit, source, map(_emit_single_value_condition, own))})"
+        yield f"{unit} IN ({_emit_unit_query(unit, source, (_emit_single_value_condition(compiler, item) for item in own))})"
     for partition_source in dict.fromkeys(
         item.source for item in scan.partition_filters if item.source is not None
     ):
@@ -87,9 +71,12 @@ def emit_partition_conditions(scan: Scan, unit: str, source: str) -> Iterator[st
         conditions = (
             text
             for item in filters
-            for text in (_emit_single_value_condition(item), f"BOOL_AND({_emit_range_condition(item)})")
+            for text in (
+                _emit_single_value_condition(compiler, item),
+                f"BOOL_AND({_emit_range_condition(compiler, item)})",
+            )
         )
-        yield f"{unit} IN ({_emit_unit_query(get_dialect().columns.emit_unit_id(partition_source.unit), get_dialect().queries.quote_table_name(partition_source.table), conditions)})"
+        yield f"{unit} IN ({_emit_unit_query(compiler.dialect.columns.emit_unit_id(partition_source.unit), compiler.dialect.queries.quote_table_name(partition_source.table), conditions)})"
 
 
 def _emit_unit_query(unit: str, source: str, conditions: Iterable[str]) -> str:
@@ -97,17 +84,18 @@ def _emit_unit_query(unit: str, source: str, conditions: Iterable[str]) -> str:
     return f"SELECT {unit} FROM {source} GROUP BY {unit} HAVING {' AND '.join(conditions)}"
 
 
-def _emit_range_condition(item: PartitionFilter) -> str:
-    read = get_dialect().columns.emit_bounded_column(item.column)
+def _emit_range_condition(compiler: Compiler, item: PartitionFilter) -> str:
+    read = compiler.dialect.columns.emit_bounded_column(item.column)
     ranges = " OR ".join(
-        f"{read} BETWEEN {emit_constant(low)} AND {emit_constant(high)}" for low, high in item.ranges
+        f"{read} BETWEEN {compiler.emit_constant(low)} AND {compiler.emit_constant(high)}"
+        for low, high in item.ranges
     )
     return f"({ranges})"
 
 
-def _emit_single_value_condition(item: PartitionFilter) -> str:
+def _emit_single_value_condition(compiler: Compiler, item: PartitionFilter) -> str:
     """Return all rows of a unit have one value, which is not NULL."""
-    read = get_dialect().columns.emit_bounded_column(item.column)
+    read = compiler.dialect.columns.emit_bounded_column(item.column)
     return f"COUNT(DISTINCT {read}) = 1 AND COUNT({read}) = COUNT(*)"
 
 
@@ -136,7 +124,7 @@ class StoredConditions:
     replaced_conditions: frozenset[Expr] = frozenset()
 
 
-def emit_stored_conditions(relation: Relation, *, units: bool) -> StoredConditions:
+def emit_stored_conditions(compiler: Compiler, relation: Relation, *, units: bool) -> StoredConditions:
     """Return the conditions of a block that are emitted in scans, of which `units` needs ids.
 
     None is where rows are numbered: what a row's id is made of are the columns that are read, on some engines.
@@ -155,8 +143,10 @@ def emit_stored_conditions(relation: Relation, *, units: bool) -> StoredConditio
     written, replaced = list[tuple[str, str]](), set[Expr]()
     for condition in dict.fromkeys(iterate_filter_conditions(relation)):
         same, implied = (
-            _emit_equivalent_condition(condition),
-            _emit_implied_condition(condition) if get_dialect().capabilities.short_circuits else None,
+            _emit_equivalent_condition(compiler, condition),
+            _emit_implied_condition(compiler, condition)
+            if compiler.dialect.capabilities.short_circuits
+            else None,
         )
         column, text = same or implied or (None, "")
         if column is not None and column.source in scans:
@@ -187,7 +177,7 @@ def _iterate_kept_scans(relation: Relation) -> Iterator[Scan]:
                 yield relation.right
 
 
-def _emit_equivalent_condition(condition: Expr) -> tuple[Column, str] | None:
+def _emit_equivalent_condition(compiler: Compiler, condition: Expr) -> tuple[Column, str] | None:
     """Return the column that a condition compares with constants, and the condition on its stored values."""
     if not isinstance(condition, Call):
         return None
@@ -199,18 +189,18 @@ def _emit_equivalent_condition(condition: Expr) -> tuple[Column, str] | None:
     decimals = _emit_decimals(first, others)
     verbatim = decimals is not None or first.type is Type.INTEGER  # an index is of what is stored
     read = (
-        get_dialect().columns.emit_stored_column(first)
+        compiler.dialect.columns.emit_stored_column(first)
         if verbatim
-        else get_dialect().columns.emit_widened_column(first)
+        else compiler.dialect.columns.emit_widened_column(first)
     )
-    constants = ", ".join(decimals or map(emit_expression, others))
+    constants = ", ".join(decimals or map(compiler.emit_expression, others))
     if name == "in":
         return first, f"{read} IN ({constants})"
     if name not in _OPERATORS:
         return None
     text = f"{read} {_OPERATORS[name]} {constants}"
     if first.type is Type.DOUBLE and decimals is None and name in ("gt", "ge"):  # which are true of NaN
-        text += f" AND {read} <= {get_dialect().values.emit_constant(math.inf)}"
+        text += f" AND {read} <= {compiler.dialect.values.emit_constant(math.inf)}"
     return first, text
 
 
@@ -239,7 +229,7 @@ def emit_stored_decimals(column: Column, values: Iterable[float]) -> list[str] |
     return found
 
 
-def _emit_implied_condition(condition: Expr) -> tuple[Column, str] | None:
+def _emit_implied_condition(compiler: Compiler, condition: Expr) -> tuple[Column, str] | None:
     """Return a column that is compared with another of its table with the same bounds, and the condition on their stored values."""
     match condition:
         case Call(arguments=(Column() as first, Column() as second)) if condition.function.name in (
@@ -248,7 +238,7 @@ def _emit_implied_condition(condition: Expr) -> tuple[Column, str] | None:
         ):
             alike = first.source == second.source and first.type is second.type
             if alike and _find_stored_bounds(first.facts) == _find_stored_bounds(second.facts) is not None:
-                read, other = map(get_dialect().columns.emit_widened_column, (first, second))
+                read, other = map(compiler.dialect.columns.emit_widened_column, (first, second))
                 return first, f"{read} {_OPERATORS[condition.function.name]} {other}"
     return None
 

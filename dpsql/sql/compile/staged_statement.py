@@ -20,6 +20,7 @@ from dpsql.analysis.release_analysis import Analysis
 from dpsql.plan.nodes import Values
 from dpsql.planning.clamp_histogram import ClampedSum, ClampTarget, list_clamp_targets
 from dpsql.planning.clamping import Amount, Clamp
+from dpsql.sql.compile.compiler import Compiler
 from dpsql.sql.compile.contribution_bounds import (
     GROUPS,
     Summand,
@@ -31,7 +32,6 @@ from dpsql.sql.compile.contribution_bounds import (
     emit_unit_totals,
 )
 from dpsql.sql.compile.relations import emit_constant_rows
-from dpsql.sql.compile.scalars import get_dialect
 
 PAIRS, UNITS = '"#pairs"', '"#units"'
 """The temporary tables: one row per unit-group pair, with its counted rows `m` and contributions; and one row per unit,
@@ -52,8 +52,8 @@ class Stages:
 
 
 def emit_stages(
+    compiler: Compiler,
     analysis: Analysis,
-    keys: Sequence[str],
     clamps: Sequence[Clamp],
     pairs: tuple[Sequence[str], str],
     held: Sequence[str],
@@ -62,20 +62,21 @@ def emit_stages(
 
     Where the groups of all units are put in order anyway, pairs have what is known of their units, and no other table does.
     """
+    keys = analysis.release.key_names
     ctes, source = pairs
-    alone = get_dialect().capabilities.ranks_all_groups
+    alone = compiler.dialect.capabilities.ranks_all_groups
     query = (
-        emit_counted_pairs(analysis, keys, clamps, source, held)
+        emit_counted_pairs(compiler, analysis, clamps, source, held)
         if alone
-        else emit_plain_pairs(keys, clamps, source, held)
+        else emit_plain_pairs(compiler, keys, clamps, source, held)
     )
     tables = [(PAIRS, f"WITH {', '.join(ctes)}\n{query}")]
-    totals = [f"{text} AS {name}" for name, text in emit_unit_totals(analysis, clamps).items()]
+    totals = [f"{text} AS {name}" for name, text in emit_unit_totals(compiler, analysis, clamps).items()]
     totals += [f"COUNT(*) AS {GROUPS}" for clamp in clamps if clamp.amount is Amount.GROUPS]
     if totals and not alone:
         tables.append((UNITS, f"SELECT u, {', '.join(totals)} FROM {PAIRS} GROUP BY u"))
     histograms = [
-        _emit_histogram(analysis, clamps[target.clamp], target, index)
+        _emit_histogram(compiler, analysis, clamps[target.clamp], target, index)
         for index, target in _list_selection_targets(clamps)
     ]
     return Stages(tuple(tables), "\nUNION ALL ".join(histograms))
@@ -90,41 +91,47 @@ def _list_selection_targets(clamps: Sequence[Clamp]) -> list[tuple[int, ClampTar
     return found
 
 
-def _emit_histogram(analysis: Analysis, clamp: Clamp, target: ClampTarget, index: int) -> str:
+def _emit_histogram(
+    compiler: Compiler, analysis: Analysis, clamp: Clamp, target: ClampTarget, index: int
+) -> str:
     compared, of_units = GROUPS, True
     if clamp.amount is not Amount.GROUPS:
-        (compared, _), of_units = build_clamp_summands(analysis, clamp, target), clamp.across_groups
-    source = _emit_unit_rows() if of_units else PAIRS
-    return f"SELECT {index} AS t, {emit_interval_counts(compared, clamp, source)}"
+        (compared, _), of_units = build_clamp_summands(compiler, analysis, clamp, target), clamp.across_groups
+    source = _emit_unit_rows(compiler) if of_units else PAIRS
+    return f"SELECT {index} AS t, {emit_interval_counts(compiler, compared, clamp, source)}"
 
 
-def _emit_unit_rows() -> str:
+def _emit_unit_rows(compiler: Compiler) -> str:
     """Return one row for each unit: its first pair, if there is no table of units."""
     return (
-        get_dialect().queries.emit_derived_table(f"SELECT * FROM {PAIRS} WHERE g = 1", UNITS)
-        if get_dialect().capabilities.ranks_all_groups
+        compiler.dialect.queries.emit_derived_table(f"SELECT * FROM {PAIRS} WHERE g = 1", UNITS)
+        if compiler.dialect.capabilities.ranks_all_groups
         else UNITS
     )
 
 
-def emit_clamped_sums(analysis: Analysis, clamps: Sequence[Clamp]) -> dict[ClampedSum, str]:
+def emit_clamped_sums(
+    compiler: Compiler, analysis: Analysis, clamps: Sequence[Clamp]
+) -> dict[ClampedSum, str]:
     """Return the sums from which the contributions of units to a group are known, clamped to the points that are chosen so far."""
     apart = {clamp.total for clamp in clamps} - {None}
     return {
         ClampedSum(index, place): text
         for index, target in enumerate(list_clamp_targets(clamps))
         if clamps[target.clamp].chosen
-        for place, text in _emit_target_sums(analysis, clamps[target.clamp], target).items()
+        for place, text in _emit_target_sums(compiler, analysis, clamps[target.clamp], target).items()
         if target.measure not in apart or place in (1, 2)  # a total that has its own clamp is not read here
     }
 
 
-def _emit_target_sums(analysis: Analysis, clamp: Clamp, target: ClampTarget) -> dict[int, str]:
+def _emit_target_sums(
+    compiler: Compiler, analysis: Analysis, clamp: Clamp, target: ClampTarget
+) -> dict[int, str]:
     """Return the sums of a target that `compute_clamped_series` reads, by interval.
 
     Beyond the point these are the subdivisions and as many times the mean, up to the point the rest.
     """
-    compared, summed = build_clamp_summands(analysis, clamp, target)
+    compared, summed = build_clamp_summands(compiler, analysis, clamp, target)
     chosen = clamp.chosen[clamp.sides.index(target.side)]
     within = "TRUE" if chosen == len(clamp.grid) - 1 else f"{compared} <= {clamp.thresholds[chosen]}"
     beyond = (1, 4) if clamp.amount is not Amount.GROUPS else ()
@@ -132,43 +139,46 @@ def _emit_target_sums(analysis: Analysis, clamp: Clamp, target: ClampTarget) -> 
     return {
         place: Summand(
             f"CASE WHEN {'NOT ' * (place in beyond)}({within}) THEN {part.text} END", part.max_magnitude
-        ).sum
+        ).emit_sum(compiler)
         for place, part in enumerate(summed[:-1], start=1)
     }
 
 
 def emit_clamped_groups(
+    compiler: Compiler,
     analysis: Analysis,
-    keys: Sequence[str],
     clamps: Sequence[Clamp],
     totals: Sequence[str],
     selected: Values | None = None,
 ) -> str:
     """Return the query of the groups: their keys and these totals. With `selected`, only the groups with these keys are read."""
+    keys = analysis.release.key_names
     across = (
         any(clamp.across_groups and clamp.chosen for clamp in clamps)
-        and not get_dialect().capabilities.ranks_all_groups
+        and not compiler.dialect.capabilities.ranks_all_groups
     )
-    source = _emit_ranked_pairs(analysis, keys, clamps)
+    source = _emit_ranked_pairs(compiler, analysis, keys, clamps)
     if across:
         source = f"{source} JOIN {UNITS} USING (u)"
     if selected is not None:
         on = " AND ".join(f"{PAIRS}.{key} IS NOT DISTINCT FROM {SELECTED}.{key}" for key in keys)
-        source = f"{source}\nSEMI JOIN ({emit_constant_rows(selected)}) AS {SELECTED} ON {on}"
+        source = f"{source}\nSEMI JOIN ({emit_constant_rows(compiler, selected)}) AS {SELECTED} ON {on}"
     grouped = f"\nGROUP BY {', '.join(keys)}" * bool(keys)
     return f"SELECT {', '.join([*keys, *totals])}\nFROM {source}{grouped}"
 
 
-def _emit_ranked_pairs(analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:
+def _emit_ranked_pairs(
+    compiler: Compiler, analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp]
+) -> str:
     """Return the pairs, with the rank of the group among those of the unit if a clamp on groups leaves groups of some unit out."""
-    for clamp in () if get_dialect().capabilities.ranks_all_groups else clamps:
+    for clamp in () if compiler.dialect.capabilities.ranks_all_groups else clamps:
         if clamp.amount is Amount.GROUPS and clamp.chosen and clamp.points[0] < clamp.upper_limit:
             few, many = (
-                get_dialect().queries.emit_semi_join(
+                compiler.dialect.queries.emit_semi_join(
                     PAIRS, f"(SELECT u FROM {UNITS} WHERE {GROUPS} {compared} {clamp.points[0]})"
                 )
                 for compared in ("<=", ">")
             )
-            rank = f"ROW_NUMBER() OVER ({emit_group_order(analysis, keys)})"
+            rank = f"ROW_NUMBER() OVER ({emit_group_order(compiler, analysis, keys)})"
             return f"(\n  SELECT *, 1 AS g FROM {few}\n  UNION ALL SELECT *, {rank} AS g FROM {many}\n) AS {PAIRS}"
     return PAIRS

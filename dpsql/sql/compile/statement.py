@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpsql.analysis.release_analysis import Analysis, Measure
-from dpsql.backends.dialect import Dialect
-from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.plan.aggregates import AGGREGATES, Moment
 from dpsql.plan.expressions import Column, ColumnInfo
 from dpsql.plan.nodes import Values
@@ -18,6 +16,7 @@ from dpsql.planning.clamping import Clamp
 from dpsql.planning.group_selection import TopKSelection
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import ROWS, UNITS, Statistic, bound_counted_pairs
+from dpsql.sql.compile.compiler import Compiler, emit_cte
 from dpsql.sql.compile.contribution_bounds import (
     CONTRIBUTION,
     COUNTED,
@@ -30,8 +29,6 @@ from dpsql.sql.compile.joint_intervals import MOST_JOINT, bound_joint_intervals,
 from dpsql.sql.compile.lattice import UnitSums, emit_measure_total, emit_point_sum
 from dpsql.sql.compile.quantile_windows import emit_quantile_windows
 from dpsql.sql.compile.relations import VALUE, emit_rows
-from dpsql.sql.compile.scalars import collect_held_queries, emit_cte, get_dialect, use_dialect
-from dpsql.sql.compile.scan_conditions import PLACEHOLDER, use_sampling_secret
 from dpsql.sql.compile.staged_statement import (
     SELECTED,
     Stages,
@@ -47,25 +44,25 @@ SCORE = "score"
 """The column of a group's score."""
 
 
-def emit_scores(analysis: Analysis, top_k: TopKSelection) -> str:
+def emit_scores(compiler: Compiler, analysis: Analysis, top_k: TopKSelection) -> str:
     """Return the query for the group keys and the score of each group that has rows."""
     (item,) = analysis.release.aggregations
     (moment,) = AGGREGATES[item.function].moments
-    keys = [key.name for key in analysis.release.keys]
+    keys = analysis.release.key_names
     by = ", ".join(keys)
-    share = f"LEAST(GREATEST({_emit_unit_score(analysis, moment)}, {top_k.low}), {top_k.high})"
+    share = f"LEAST(GREATEST({_emit_unit_score(compiler, analysis, moment)}, {top_k.low}), {top_k.high})"
     if analysis.bound.per_unit:
-        source = f"SELECT {by}, {share} AS s\n  FROM {get_dialect().queries.emit_derived_table(emit_rows(analysis))}\n  GROUP BY u, {by}"
-        body = f"SELECT {by}, SUM(s) AS score\nFROM {get_dialect().queries.emit_derived_table(source)}\nGROUP BY {by}"
+        source = f"SELECT {by}, {share} AS s\n  FROM {compiler.dialect.queries.emit_derived_table(emit_rows(compiler, analysis))}\n  GROUP BY u, {by}"
+        body = f"SELECT {by}, SUM(s) AS score\nFROM {compiler.dialect.queries.emit_derived_table(source)}\nGROUP BY {by}"
     else:
-        body = f"SELECT {by}, {_emit_unit_score(analysis, moment)} AS score\nFROM {get_dialect().queries.emit_derived_table(emit_rows(analysis))}\nGROUP BY {by}"
-    texts = emit_key_values(analysis)
+        body = f"SELECT {by}, {_emit_unit_score(compiler, analysis, moment)} AS score\nFROM {compiler.dialect.queries.emit_derived_table(emit_rows(compiler, analysis))}\nGROUP BY {by}"
+    texts = emit_key_values(compiler, analysis)
     if texts:
-        body = f"SELECT {', '.join(f'{texts.get(key, key)} AS {key}' for key in keys)}, score\nFROM {get_dialect().queries.emit_derived_table(body)}"
+        body = f"SELECT {', '.join(f'{texts.get(key, key)} AS {key}' for key in keys)}, score\nFROM {compiler.dialect.queries.emit_derived_table(body)}"
     return f"{body}\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
 
 
-def _emit_unit_score(analysis: Analysis, moment: Moment) -> str:
+def _emit_unit_score(compiler: Compiler, analysis: Analysis, moment: Moment) -> str:
     match moment:
         case Moment.ROWS:
             return "COUNT(*)"
@@ -74,7 +71,7 @@ def _emit_unit_score(analysis: Analysis, moment: Moment) -> str:
         case Moment.COUNT:
             return "COUNT(x0)"
         case _:
-            return f"COALESCE({emit_measure_total(analysis.measures[0], 0)}, 0)"
+            return f"COALESCE({emit_measure_total(compiler, analysis.measures[0], 0)}, 0)"
 
 
 # Emit the engine SQL of a release: one statement that bounds contributions and sums exact integers.
@@ -117,18 +114,17 @@ class ReleaseStatement:
 
 
 def emit_release(
+    compiler: Compiler,
     analysis: Analysis,
     quantiles: Sequence[QuantileSelection] = (),
     top_k: TopKSelection | None = None,
     clamps: Sequence[Clamp] = (),
-    target: Dialect = DUCKDB,
     *,
     counted: Container[int] | None = None,
-    secret: str = PLACEHOLDER,
 ) -> ReleaseStatement:
-    """Return the only statement that reads private rows for a release, in the dialect `target`.
+    """Return the only statement that reads private rows for a release, in the dialect of the compiler.
 
-    It counts the values of the `counted` measures, or of all. Where units are sampled, the `secret` decides which.
+    It counts the values of the `counted` measures, or of all. Where units are sampled, its secret decides which.
 
     Its result has a window for each of the `quantiles`, and histograms for the `clamps`; with `top_k`, only scores. With
     clamps by group, it also has their stages, where the engine can have temporary tables. Raises QueryRejected, with code
@@ -136,11 +132,12 @@ def emit_release(
 
     The statement depends on the plan, the policy and public metadata only, so it is the same on all neighboring databases.
     """
-    target.support.require_supported_release(analysis.release)
-    with use_dialect(target), use_sampling_secret(secret), collect_held_queries() as held:
-        statement = _emit_release(UnitSums(analysis, counted), quantiles, top_k, clamps)
+    compiler.dialect.support.require_supported_release(analysis.release)
+    held = list[tuple[str, str]]()
+    compiler = replace(compiler, held=held)
+    statement = _emit_release(UnitSums(compiler, analysis, counted), quantiles, top_k, clamps)
     for text in (statement.sql, *(query for _, query in held)):
-        target.support.require_readable_sql(text)
+        compiler.dialect.support.require_readable_sql(text)
     return replace(statement, held_queries=tuple(held))
 
 
@@ -150,70 +147,68 @@ def _emit_release(
     top_k: TopKSelection | None,
     clamps: Sequence[Clamp],
 ) -> ReleaseStatement:
-    analysis = sums.analysis
+    compiler, analysis, keys = sums.compiler, sums.analysis, sums.analysis.release.key_names
     if top_k is not None:
-        names = tuple(key.name for key in analysis.release.keys)
-        return ReleaseStatement(emit_scores(analysis, top_k), names, score=SCORE)
-    keys = [key.name for key in analysis.release.keys]
+        return ReleaseStatement(emit_scores(compiler, analysis, top_k), tuple(keys), score=SCORE)
     if not analysis.bound.per_unit:
-        return _finish_statement(analysis, _emit_per_row(sums, keys), quantiles, sums.moments)
+        return _finish_statement(compiler, analysis, _emit_per_row(sums), quantiles, sums.moments)
     histograms = tuple(f"s{index}" for index in range(len(list_clamp_targets(clamps))))
-    body = _emit_per_unit(sums, keys, clamps)
-    whole = _finish_statement(analysis, body, quantiles, sums.moments, histograms)
+    body = _emit_per_unit(sums, clamps)
+    whole = _finish_statement(compiler, analysis, body, quantiles, sums.moments, steps=histograms)
     whole = replace(whole, histograms=histograms)
-    if not clamps or not _needs_stages(analysis, clamps):
+    if not clamps or not _needs_stages(compiler, analysis, clamps):
         return whole
-    with collect_held_queries() as before:
-        ctes, source = _emit_pairs(sums, keys, clamps)
-    made = emit_stages(analysis, keys, clamps, (ctes, source), sums.pair_columns)
+    before = list[tuple[str, str]]()
+    ctes, source = _emit_pairs(replace(sums, compiler=replace(compiler, held=before)), clamps)
+    made = emit_stages(compiler, analysis, clamps, (ctes, source), sums.pair_columns)
     return replace(whole, stages=replace(made, tables=(*before, *made.tables)))
 
 
-def _needs_stages(analysis: Analysis, clamps: Sequence[Clamp]) -> bool:
+def _needs_stages(compiler: Compiler, analysis: Analysis, clamps: Sequence[Clamp]) -> bool:
     """Return whether a release is read in stages: not where one statement has few joint intervals, and no groups or held rows.
 
     With many, one statement adds all its sums up by the intervals of each clamp: so its work is quadratic in their number.
     """
     few = bound_joint_intervals(analysis, clamps) <= MOST_JOINT
-    return get_dialect().capabilities.supports_stages and not (
-        few and (get_dialect().capabilities.materializes_ctes or not analysis.release.keys)
+    return compiler.dialect.capabilities.supports_stages and not (
+        few and (compiler.dialect.capabilities.materializes_ctes or not analysis.release.keys)
     )
 
 
 def emit_sums(
+    compiler: Compiler,
     analysis: Analysis,
     quantiles: Sequence[QuantileSelection] = (),
     clamps: Sequence[Clamp] = (),
+    *,
     selected: Sequence[tuple[Value, ...]] | None = None,
     unclamped: Container[Statistic] = (),
-    *,
-    target: Dialect = DUCKDB,
-    secret: str = PLACEHOLDER,
 ) -> ReleaseStatement:
     """Return the last stage of a release: its groups, clamped to the points that are chosen so far, as the statement has them.
 
     Of the moments without a clamp it has the `unclamped` ones and the numbers of units. With `selected`, only the groups
     with these keys: see `can_read_selected`.
     """
-    with use_dialect(target), use_sampling_secret(secret), collect_held_queries() as held:
-        statement = _emit_sums(analysis, quantiles, clamps, selected, unclamped)
+    held = list[tuple[str, str]]()
+    whole = UnitSums(replace(compiler, held=held), analysis)
+    statement = _emit_sums(whole, quantiles, clamps, selected, unclamped)
     return replace(statement, held_queries=tuple(held))
 
 
 def _emit_sums(
-    analysis: Analysis,
+    whole: UnitSums,
     quantiles: Sequence[QuantileSelection],
     clamps: Sequence[Clamp],
     selected: Sequence[tuple[Value, ...]] | None,
     unclamped: Container[Statistic],
 ) -> ReleaseStatement:
-    keys, whole = [key.name for key in analysis.release.keys], UnitSums(analysis)
-    sums = emit_clamped_sums(analysis, clamps)
+    compiler, analysis = whole.compiler, whole.analysis
+    sums = emit_clamped_sums(compiler, analysis, clamps)
     clamped = {f"s{part.target}_{part.place}": part for part in sums}
     moments = {name: part for name, part in whole.moments.items() if part == UNITS or part in unclamped}
     summed = whole.pair_summands
     totals = [
-        *(f"{summed[name].sum} AS {name}" for name in moments),
+        *(f"{summed[name].emit_sum(compiler)} AS {name}" for name in moments),
         *(f"{sums[part]} AS {name}" for name, part in clamped.items()),
     ]
     values = None
@@ -222,11 +217,13 @@ def _emit_sums(
             Column(SELECTED, key.name, ColumnInfo(key.expr.type, "")) for key in analysis.release.keys
         )
         values = Values(tuple(selected), SELECTED, columns)
-    body = emit_clamped_groups(analysis, keys, clamps, totals, values)
-    return replace(_finish_statement(analysis, body, quantiles, moments, clamped), clamped_sums=clamped)
+    body = emit_clamped_groups(compiler, analysis, clamps, totals, values)
+    return replace(
+        _finish_statement(compiler, analysis, body, quantiles, moments, steps=clamped), clamped_sums=clamped
+    )
 
 
-def can_read_selected(analysis: Analysis, quantiles: Sequence[QuantileSelection]) -> bool:
+def can_read_selected(compiler: Compiler, analysis: Analysis, quantiles: Sequence[QuantileSelection]) -> bool:
     """Return whether the sums of a release can be read for its selected groups alone.
 
     Distinct values and quantiles are of groups that they read themselves, and the keys must be such as constants of the
@@ -234,21 +231,23 @@ def can_read_selected(analysis: Analysis, quantiles: Sequence[QuantileSelection]
     """
     comparable = all(key.expr.type in (Type.INTEGER, Type.VARCHAR) for key in analysis.release.keys)
     beside = quantiles or any(part.counts_distinct or part.sums_distinct for part in analysis.measures)
-    return comparable and not beside and not emit_key_values(analysis)
+    return comparable and not beside and not emit_key_values(compiler, analysis)
 
 
 def _finish_statement(
+    compiler: Compiler,
     analysis: Analysis,
     body: str,
     quantiles: Sequence[QuantileSelection],
     totals: Mapping[str, Statistic],
+    *,
     steps: Iterable[str] = (),
 ) -> ReleaseStatement:
     """Return the statement over the groups of `body`, joined with distinct values and windows, ordered by the keys.
 
     `totals` are the columns of its moments, `steps` those of what clamps are chosen or computed from.
     """
-    keys = [key.name for key in analysis.release.keys]
+    keys = analysis.release.key_names
     values = {
         f"d{index}": (Moment.DISTINCT, index)
         for index, part in enumerate(analysis.measures)
@@ -261,38 +260,40 @@ def _finish_statement(
     moments: dict[str, Statistic] = {**totals, **values}
     read = [*totals, *steps]
     if values:
-        body = _join_distinct_values(analysis, keys, body, read)
+        body = _join_distinct_values(compiler, analysis, keys, body, read)
         # Histograms stand after all moments.
         read = [*moments, *steps]
     near = [f"w{index}" for index in range(len(quantiles))]
     if quantiles:
-        body = _join_quantile_windows(analysis, keys, body, read, quantiles)
+        body = _join_quantile_windows(compiler, analysis, body, read, quantiles)
         read += near
         # The windows of a measure are adjacent, although its quantiles may be apart in the query.
-        body = f"SELECT {', '.join([*keys, *read])}\nFROM {get_dialect().queries.emit_derived_table(body)}"
-    texts = emit_key_values(analysis)
+        body = f"SELECT {', '.join([*keys, *read])}\nFROM {compiler.dialect.queries.emit_derived_table(body)}"
+    texts = emit_key_values(compiler, analysis)
     if texts or (values and steps):
         items = [*(f"{texts.get(key, key)} AS {key}" for key in keys), *read]
-        body = f"SELECT {', '.join(items)}\nFROM {get_dialect().queries.emit_derived_table(body)}"
+        body = f"SELECT {', '.join(items)}\nFROM {compiler.dialect.queries.emit_derived_table(body)}"
     if keys and analysis.domains is None:
         body += f"\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
     return ReleaseStatement(body, tuple(keys), moments, windows=tuple(near))
 
 
-def _emit_per_row(sums: UnitSums, keys: list[str]) -> str:
+def _emit_per_row(sums: UnitSums) -> str:
     """Return each row is a unit: rows are aggregated directly."""
-    analysis = sums.analysis
+    compiler, analysis, keys = sums.compiler, sums.analysis, sums.analysis.release.key_names
     lines = [
         f"SELECT {', '.join([*keys, 'COUNT(*) AS n', *sums.row_sums])}",
-        f"FROM {_emit_row_source(analysis)}",
+        f"FROM {_emit_row_source(compiler, analysis)}",
     ]
     return "\n".join([*lines, *_emit_grouping(keys, analysis.bound.min_frequency)])
 
 
-def _emit_row_source(analysis: Analysis, *, all_places: bool = False) -> str:
+def _emit_row_source(compiler: Compiler, analysis: Analysis, *, all_places: bool = False) -> str:
     """Return the FROM rows; clamped expressions that are read several times are computed once."""
     computed = any(part.counts_rows and not isinstance(part.expr, Column) for part in analysis.measures)
-    return get_dialect().queries.emit_derived_table(emit_rows(analysis, all_places=all_places), once=computed)
+    return compiler.dialect.queries.emit_derived_table(
+        emit_rows(compiler, analysis, all_places=all_places), once=computed
+    )
 
 
 def _emit_grouping(keys: Sequence[str], min_frequency: int) -> Iterable[str]:
@@ -302,33 +303,34 @@ def _emit_grouping(keys: Sequence[str], min_frequency: int) -> Iterable[str]:
             yield f"HAVING COUNT(*) >= {min_frequency}"
 
 
-def _emit_per_unit(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp]) -> str:
+def _emit_per_unit(sums: UnitSums, clamps: Sequence[Clamp]) -> str:
     """Aggregate rows by unit and group, bound them, and sum them over units."""
-    analysis = sums.analysis
-    ctes, source = _emit_pairs(sums, keys, clamps)
+    compiler, analysis, keys = sums.compiler, sums.analysis, sums.analysis.release.key_names
+    ctes, source = _emit_pairs(sums, clamps)
     if clamps:
-        pairs = emit_counted_pairs(analysis, keys, clamps, source, sums.pair_columns)
+        pairs = emit_counted_pairs(compiler, analysis, clamps, source, sums.pair_columns)
         ctes.append(f"{COUNTED} AS (\n  {pairs}\n)")
-        return f"WITH {', '.join(ctes)}\n{emit_histograms(sums, keys, clamps)}"
+        return f"WITH {', '.join(ctes)}\n{emit_histograms(sums, clamps)}"
     summed = {**sums.pair_summands, **dict(sums.iterate_limited_sums())}
-    totals = [f"{part.sum} AS {name}" for name, part in summed.items()]
+    totals = [f"{part.emit_sum(compiler)} AS {name}" for name, part in summed.items()]
     return "\n".join(
         [
             f"WITH {', '.join(ctes)}",
             f"SELECT {', '.join([*keys, *totals])}",
-            f"FROM {get_dialect().queries.emit_derived_table(source)}",
+            f"FROM {compiler.dialect.queries.emit_derived_table(source)}",
             "WHERE m > 0",
             *_emit_grouping(keys, analysis.bound.min_frequency),
         ]
     )
 
 
-def _emit_pairs(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp]) -> tuple[list[str], str]:
+def _emit_pairs(sums: UnitSums, clamps: Sequence[Clamp]) -> tuple[list[str], str]:
     """Return the common table expressions and the query of the unit-group pairs with their counted rows."""
-    analysis, bound = sums.analysis, sums.analysis.bound
+    compiler, analysis, keys = sums.compiler, sums.analysis, sums.analysis.release.key_names
+    bound = analysis.bound
     contribution = (
         f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', *sums.row_sums])}\n"
-        f"  FROM {_emit_row_source(analysis, all_places=True)}\n  GROUP BY {', '.join(['u', *keys])}{emit_having_clause(analysis)}"
+        f"  FROM {_emit_row_source(compiler, analysis, all_places=True)}\n  GROUP BY {', '.join(['u', *keys])}{emit_having_clause(compiler, analysis)}"
     )
     if not keys:
         listed = ", ".join([*sums.names, f"LEAST(n, {bound.rows}) AS m"])
@@ -336,45 +338,53 @@ def _emit_pairs(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp]) -> tup
         return ctes, f"SELECT {listed} FROM {source}"
     names = [*(["u"] if needs_group_ranks(clamps) else []), *keys, *sums.names]
     # The first groups of a unit count.
-    ranks = ["place AS g"] * (needs_group_ranks(clamps) and get_dialect().capabilities.ranks_all_groups)
-    return emit_bounded_groups(analysis, bound, keys, ", ".join([*names, *ranks]), contribution)
+    ranks = ["place AS g"] * (needs_group_ranks(clamps) and compiler.dialect.capabilities.ranks_all_groups)
+    return emit_bounded_groups(
+        compiler, analysis, bound, keys=keys, columns=", ".join([*names, *ranks]), contribution=contribution
+    )
 
 
-def _join_distinct_values(analysis: Analysis, keys: Sequence[str], body: str, read: Sequence[str]) -> str:
+def _join_distinct_values(
+    compiler: Compiler, analysis: Analysis, keys: Sequence[str], body: str, read: Sequence[str]
+) -> str:
     """Return the groups, joined with their numbers of distinct values, and with their totals."""
     # A group of the rows may have no value.
     parts = [
-        (f"COALESCE({{0}}.d, 0) AS d{index}", _emit_distinct_values(analysis, measure, keys))
+        (f"COALESCE({{0}}.d, 0) AS d{index}", _emit_distinct_values(compiler, analysis, measure, keys))
         for index, measure in enumerate(analysis.measures)
         if measure.counts_distinct
     ]
     parts += [
-        (f"COALESCE({{0}}.e, 0) AS e{index}", _emit_distinct_values(analysis, measure, keys, total=True))
+        (
+            f"COALESCE({{0}}.e, 0) AS e{index}",
+            _emit_distinct_values(compiler, analysis, measure, keys, total=True),
+        )
         for index, measure in enumerate(analysis.measures)
         if measure.sums_distinct
     ]
-    return _join_groups(keys, body, read, parts)
+    return _join_groups(compiler, keys, body, read, parts)
 
 
 def _join_quantile_windows(
+    compiler: Compiler,
     analysis: Analysis,
-    keys: Sequence[str],
     body: str,
     read: Sequence[str],
     quantiles: Sequence[QuantileSelection],
 ) -> str:
     """Return the groups, joined with the windows of values near the ranks of the quantiles."""
+    keys = analysis.release.key_names
     measures = dict.fromkeys(part.measure for part in quantiles)
     parts = []
     for measure in measures:
         asked = [(index, part) for index, part in enumerate(quantiles) if part.measure == measure]
         items = ", ".join(f"{{0}}.w{index}" for index, _ in asked)
-        parts.append((items, emit_quantile_windows(analysis, keys, asked)))
-    return _join_groups(keys, body, read, parts)
+        parts.append((items, emit_quantile_windows(compiler, analysis, keys, asked)))
+    return _join_groups(compiler, keys, body, read, parts)
 
 
 def _join_groups(
-    keys: Sequence[str], body: str, read: Sequence[str], parts: Sequence[tuple[str, str]]
+    compiler: Compiler, keys: Sequence[str], body: str, read: Sequence[str], parts: Sequence[tuple[str, str]]
 ) -> str:
     """Return a full join of the groups of `body` with the groups of further queries.
 
@@ -387,7 +397,7 @@ def _join_groups(
         items.append(item.format(name))
         on = [(text, f"{name}.{key}") for key, text in texts.items()]
         lines.append(
-            get_dialect().queries.emit_full_join(query, name, on)
+            compiler.dialect.queries.emit_full_join(query, name, on)
             if keys
             else f"LEFT JOIN ({query}) AS {name} ON TRUE"
         )
@@ -397,33 +407,37 @@ def _join_groups(
 
 
 def _emit_distinct_values(
-    analysis: Analysis, measure: Measure, keys: Sequence[str], *, total: bool = False
+    compiler: Compiler, analysis: Analysis, measure: Measure, keys: Sequence[str], *, total: bool = False
 ) -> str:
     """Return the numbers of distinct values of each group, over the limited pairs of group and value of each unit; or their totals."""
     by = f" GROUP BY {', '.join(keys)}" * bool(keys)
-    ctes, source = _emit_limited_values(analysis, measure, keys)
+    ctes, source = _emit_limited_values(compiler, analysis, measure, keys)
     if total:
         # Each value once, before it is put on the lattice, where several may have one point.
-        source = get_dialect().queries.emit_derived_table(
+        source = compiler.dialect.queries.emit_derived_table(
             f"SELECT DISTINCT {', '.join([*keys, VALUE])} FROM {source}"
         )
-        counted = ", ".join([*keys, f"{emit_point_sum(measure, VALUE)} AS e"])
+        counted = ", ".join([*keys, f"{emit_point_sum(compiler, measure, VALUE)} AS e"])
     else:
         counted = ", ".join([*keys, f"COUNT(DISTINCT {VALUE}) AS d"])
     return f"{ctes}SELECT {counted} FROM {source}{by}"
 
 
-def _emit_limited_values(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> tuple[str, str]:
+def _emit_limited_values(
+    compiler: Compiler, analysis: Analysis, measure: Measure, keys: Sequence[str]
+) -> tuple[str, str]:
     """Return the common table expressions and the source of the counted pairs of group and value of all units."""
-    source = f"SELECT * FROM {get_dialect().queries.emit_derived_table(emit_rows(analysis, measure))} WHERE {VALUE} IS NOT NULL"
+    source = f"SELECT * FROM {compiler.dialect.queries.emit_derived_table(emit_rows(compiler, analysis, measure))} WHERE {VALUE} IS NOT NULL"
     if not analysis.bound.per_unit:
-        return "", get_dialect().queries.emit_derived_table(source)
+        return "", compiler.dialect.queries.emit_derived_table(source)
     pair = [*keys, VALUE]
-    grouped = f"SELECT {', '.join(['u', *pair])}, 1 AS n\n  FROM {get_dialect().queries.emit_derived_table(source)}\n  GROUP BY {', '.join(['u', *pair])}"
+    grouped = f"SELECT {', '.join(['u', *pair])}, 1 AS n\n  FROM {compiler.dialect.queries.emit_derived_table(source)}\n  GROUP BY {', '.join(['u', *pair])}"
     pairs = bound_counted_pairs(measure.most_distinct, analysis.bound)
     bound = replace(analysis.bound, limits_groups=False, rows=pairs)
-    ctes, counted = emit_bounded_groups(analysis, bound, pair, ", ".join(pair), grouped)
-    return f"WITH {', '.join(ctes)}\n", f"{get_dialect().queries.emit_derived_table(counted)} WHERE m > 0"
+    ctes, counted = emit_bounded_groups(
+        compiler, analysis, bound, keys=pair, columns=", ".join(pair), contribution=grouped
+    )
+    return f"WITH {', '.join(ctes)}\n", f"{compiler.dialect.queries.emit_derived_table(counted)} WHERE m > 0"
 
 
 # Emit the marginals of a count by several keys: sums of the statement's groups by some sets of its keys.
@@ -434,7 +448,7 @@ LEFT_OUT = "left_out"
 
 
 def emit_marginals(
-    counted: ReleaseStatement, sets: Sequence[Sequence[int]], target: Dialect
+    compiler: Compiler, counted: ReleaseStatement, sets: Sequence[Sequence[int]]
 ) -> ReleaseStatement:
     """Return the statement whose rows are the groups by each set of keys, by their places, with their numbers of rows.
 
@@ -447,8 +461,7 @@ def emit_marginals(
     (rows,) = (name for name, statistic in counted.moments.items() if statistic == ROWS)
     bits = [f"CAST(GROUPING({key}) AS BIGINT) * {1 << place}" for place, key in enumerate(counted.keys)]
     listed = ", ".join(f"({', '.join(counted.keys[place] for place in part)})" for part in sets)
-    with use_dialect(target):
-        items = [*counted.keys, f"SUM({rows}) AS {rows}", f"{' + '.join(bits)} AS {LEFT_OUT}"]
-        text = f"SELECT {', '.join(items)}\nFROM {get_dialect().queries.emit_derived_table(counted.sql)}\nGROUP BY GROUPING SETS ({listed})"
-    target.support.require_readable_sql(text)
+    items = [*counted.keys, f"SUM({rows}) AS {rows}", f"{' + '.join(bits)} AS {LEFT_OUT}"]
+    text = f"SELECT {', '.join(items)}\nFROM {compiler.dialect.queries.emit_derived_table(counted.sql)}\nGROUP BY GROUPING SETS ({listed})"
+    compiler.dialect.support.require_readable_sql(text)
     return replace(counted, sql=text, moments={rows: ROWS}, left_out=LEFT_OUT)

@@ -31,14 +31,13 @@ from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PerUnitAggregate, PerUnitWindows, Project
 from dpsql.plan.text import format_frame
 from dpsql.plan.types import Type
+from dpsql.sql.compile.compiler import Compiler
 from dpsql.sql.compile.per_unit_aggregates import (
     build_call,
     build_integer,
     emit_per_unit_aggregate,
-    emit_with_unsigned_zero,
     emit_within_interval,
 )
-from dpsql.sql.compile.scalars import emit_cast, emit_expression, emit_order_item, get_dialect
 
 _PLACED = frozenset({"row_number", "ntile", "lag", "lead"})
 """Functions of the place of a row among all."""
@@ -48,41 +47,45 @@ _RANKED = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
 """Functions of the place of a row among those that differ in order."""
 
 
-def emit_unit_window(window: WindowCall, named: Column, unit: str, items: Sequence[Column]) -> str:
+def emit_unit_window(
+    compiler: Compiler, window: WindowCall, named: Column, unit: str, items: Sequence[Column]
+) -> str:
     """Return a window over the rows of one unit, in the type and interval of its column."""
-    over = f" OVER ({_emit_window_clause(window, unit, items)})"
+    over = f" OVER ({_emit_window_clause(compiler, window, unit, items)})"
     if window.function in WITHIN:
         function = window.function if window.arguments else "count_rows"
         aggregate = PerUnitAggregate(function, next(iter(window.arguments), None))
-        return emit_per_unit_aggregate(aggregate, named, {}, over)
+        return emit_per_unit_aggregate(compiler, aggregate, named, {}, over)
     counts = [place for place, _ in OVER[window.function].least_constants]
     arguments = [
-        (str(argument.value) if isinstance(argument, Literal) else emit_expression(argument))
+        (str(argument.value) if isinstance(argument, Literal) else compiler.emit_expression(argument))
         if place in counts
-        else _emit_argument(argument, window)
+        else _emit_argument(compiler, argument, window)
         for place, argument in enumerate(window.arguments)
     ]
-    text = get_dialect().functions.emit_window_call(
+    text = compiler.dialect.functions.emit_window_call(
         window.function, arguments, over, ignore_nulls=window.ignore_nulls
     )
-    return emit_within_interval(text, named)
+    return emit_within_interval(compiler, text, named)
 
 
-def _emit_argument(argument: Expr, window: WindowCall) -> str:
-    text = emit_with_unsigned_zero(argument)
-    return text if argument.type is window.type else emit_cast(text, window.type)
+def _emit_argument(compiler: Compiler, argument: Expr, window: WindowCall) -> str:
+    text = compiler.emit_with_unsigned_zero(argument)
+    return text if argument.type is window.type else compiler.emit_cast(text, window.type)
 
 
-def _emit_window_clause(window: WindowCall, unit: str, items: Sequence[Column]) -> str:
+def _emit_window_clause(compiler: Compiler, window: WindowCall, unit: str, items: Sequence[Column]) -> str:
     """Return the partition, which is of one unit, the order and the frame."""
     by_place = window.function in _PLACED | _CHOSEN
     kind = window.frame.kind if window.frame is not None and OVER[window.function].depends_on_frame else None
-    order = [emit_order_item(item) for item in window.order]
+    order = [compiler.emit_order_item(item) for item in window.order]
     if by_place or kind is FrameKind.ROWS:
-        order += [emit_order_item(Order(item, descending=False, nulls_first=False)) for item in items]
+        order += [
+            compiler.emit_order_item(Order(item, descending=False, nulls_first=False)) for item in items
+        ]
     if (window.function in _RANKED or kind is FrameKind.GROUPS) and not order:
         order = [unit]  # not every engine ranks or groups rows without an order
-    parts = [f"PARTITION BY {', '.join([unit, *map(emit_expression, window.partition)])}"]
+    parts = [f"PARTITION BY {', '.join([unit, *map(compiler.emit_expression, window.partition)])}"]
     parts += [f"ORDER BY {', '.join(order)}"] * bool(order)
     frame = _emit_frame(window)
     return " ".join([*parts, *([] if frame is None else [frame])])

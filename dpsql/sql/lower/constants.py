@@ -17,7 +17,7 @@ from dpsql.analysis.number_types import is_exact
 from dpsql.backends import scratch_database
 from dpsql.plan.expressions import Call, Expr, Literal, walk
 from dpsql.plan.types import Type, Value, get_value_type
-from dpsql.sql.compile.scalars import MAX_INTEGER, emit_cast, emit_expression
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER, MAX_INTEGER
 from dpsql.sql.parse.rejection import QueryText
 
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?", re.ASCII)
@@ -231,7 +231,9 @@ def fold_constant(source: QueryText, node: exp.Expr | None, expr: Expr) -> Expr:
     if node is None or isinstance(expr, Literal) or not is_constant(expr) or expr.type is Type.LIST:
         return expr
     text = (
-        emit_cast(emit_expression(expr), expr.type) if expr.type is not Type.NULL else emit_expression(expr)
+        DUCKDB_COMPILER.emit_cast(DUCKDB_COMPILER.emit_expression(expr), expr.type)
+        if expr.type is not Type.NULL
+        else DUCKDB_COMPILER.emit_expression(expr)
     )
     failure = scratch_database.find_evaluation_error(text)
     found = None if failure is not None else scratch_database.evaluate_constant(text)

@@ -36,7 +36,7 @@ from dpsql.plan.tables import UnitKind
 from dpsql.plan.text import format_expression
 from dpsql.plan.types import Type
 from dpsql.policy import normalize_name
-from dpsql.sql.compile.scalars import emit_cast, emit_expression
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.lower.aggregates.count import build_row_text
 from dpsql.sql.lower.constants import to_literal
 from dpsql.sql.lower.derived_tables import (
@@ -370,7 +370,7 @@ def _evaluate_without_rows(
         )
     if isinstance(found, Literal) or any(isinstance(part, Scalar) for part in walk(found)):
         return found
-    text = emit_cast(emit_expression(found), found.type)
+    text = DUCKDB_COMPILER.emit_cast(DUCKDB_COMPILER.emit_expression(found), found.type)
     failure = scratch_database.find_evaluation_error(text)
     if failure is not None:
         inner.source.refuse(query, "constant", f"this has no value where there are no rows: {failure}")

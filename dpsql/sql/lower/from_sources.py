@@ -19,7 +19,7 @@ from dpsql.plan.nodes import Values
 from dpsql.plan.tables import Scan, Unit, UnitKind, UnnestedList
 from dpsql.plan.types import Type, Value, find_common_type
 from dpsql.policy import normalize_name, split_table_name
-from dpsql.sql.compile.scalars import emit_constant, emit_expression
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.lower.constants import fold_constant
 from dpsql.sql.lower.dotted_names import build_scan, resolve_schema, resolve_table
 from dpsql.sql.lower.interval_ends import with_interval_columns
@@ -161,14 +161,17 @@ def _compute_series(
     ):
         _refuse_series(context, node, name)
     if step is None and all(end.type is Type.INTEGER for end in ends):
-        written = [emit_expression(end) for end in ends]
+        written = [DUCKDB_COMPILER.emit_expression(end) for end in ends]
     elif step is not None and all(end.type.temporal for end in ends):
         count, unit = step
         many = fold_constant(context.source, node, count)
         if not isinstance(many, Literal) or type(many.value) is not int:
             _refuse_series(context, node, name)
         moments: list[Expr] = [build_function_call("cast_timestamp", end) or end for end in ends]
-        written = [*map(emit_expression, moments), f"INTERVAL ({emit_constant(many.value)}) {unit.upper()}"]
+        written = [
+            *map(DUCKDB_COMPILER.emit_expression, moments),
+            f"INTERVAL ({DUCKDB_COMPILER.emit_constant(many.value)}) {unit.upper()}",
+        ]
     else:
         _refuse_series(context, node, name)
     try:

@@ -23,7 +23,7 @@ from dpsql.plan.functions.growth import MULTIPLIES, list_constants
 from dpsql.plan.functions.operators import split_case_branches
 from dpsql.plan.types import Type, find_common_type
 from dpsql.policy import normalize_name
-from dpsql.sql.compile.scalars import emit_expression
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.lower.constants import READ_FROM_TEXT, fold_constant, parse_constant
 from dpsql.sql.lower.number_types import (
     build_decimal_text,
@@ -344,7 +344,9 @@ def _find_constant_problem(built: Call) -> str | None:
         argument if place in built.function.literals else _SAMPLES[argument.type]
         for place, argument in enumerate(built.arguments)
     )
-    return scratch_database.find_evaluation_error(emit_expression(Call(built.function, sampled, built.type)))
+    return scratch_database.find_evaluation_error(
+        DUCKDB_COMPILER.emit_expression(Call(built.function, sampled, built.type))
+    )
 
 
 def _finish_call(source: QueryText, node: exp.Expr | None, built: Call) -> Expr:

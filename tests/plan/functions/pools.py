@@ -27,7 +27,7 @@ from dpsql.plan.functions import FUNCTIONS, build_function_call
 from dpsql.plan.functions.casts import MOST_PRECISION
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type, Value
-from dpsql.sql.compile.scalars import emit_expression
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.lower.function_calls import resolve_call
 from dpsql.sql.parse.rejection import QueryText
 
@@ -240,7 +240,7 @@ class Bench:
 
     def of_texts(self, wanted: Sequence[Call], texts: Sequence[str | None]) -> list[tuple[Any, ...]]:
         """What calls over a column of texts are of each of these."""
-        shown = ", ".join(map(emit_expression, wanted))
+        shown = ", ".join(map(DUCKDB_COMPILER.emit_expression, wanted))
         found = self.connection.execute(f"SELECT {shown} FROM (SELECT UNNEST(?) AS c) AS t0", [list(texts)])
         return found.fetchall()
 
@@ -279,7 +279,7 @@ class Bench:
 
     def plan(self, call: Call) -> str:
         """The engine's plan of a call, with all that it writes out; the columns are t0_c, t1_c and so on."""
-        text, made = emit_expression(call), []
+        text, made = DUCKDB_COMPILER.emit_expression(call), []
         for argument in read_by(call):
             text = text.replace(f'"{argument.source}"."c"', f"{argument.source}_c")
             value = NASTY[argument.type][1]
@@ -422,7 +422,7 @@ def texts(call: Call) -> list[str]:
 
 def place(call: Call) -> str:
     """The SQL of where a call's value lies on the line of its type, or of the value itself."""
-    value = emit_expression(call)
+    value = DUCKDB_COMPILER.emit_expression(call)
     if call.type is Type.DATE:
         return f"CASE WHEN ISFINITE({value}) THEN {value} - DATE '0001-01-01' + 1 END"
     if call.type is Type.TIMESTAMP:

@@ -13,7 +13,7 @@ from plan.functions.pools import build, column, signatures
 from dpsql.plan.expressions import Function
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.types import Type
-from dpsql.sql.compile.scalars import emit_expression
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 
 OF_A_NUMBER = [function for function in FUNCTIONS.values() if (Type.DOUBLE,) in signatures(function)]
 
@@ -27,4 +27,11 @@ def test_no_entry_fails_on_close_extremes(function: Function) -> None:
     with duckdb.connect(config={"threads": 1}) as engine:
         for number in range(-30, 31):
             engine.execute(f"CREATE OR REPLACE TABLE t AS SELECT {number}::BIGINT AS n, 0::BIGINT AS m")
-            assert len(engine.execute(f"SELECT {emit_expression(call)} FROM ({row}) AS t0").fetchall()) == 1
+            assert (
+                len(
+                    engine.execute(
+                        f"SELECT {DUCKDB_COMPILER.emit_expression(call)} FROM ({row}) AS t0"
+                    ).fetchall()
+                )
+                == 1
+            )

@@ -22,7 +22,7 @@ from dpsql.plan.expressions import Call, Expr, Function
 from dpsql.plan.functions import CALLS, FUNCTIONS, OVERLOADS, SYNONYMS
 from dpsql.plan.functions.strings import MOST_COMPARED
 from dpsql.plan.types import Type
-from dpsql.sql.compile.scalars import emit_expression
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.lower.constants import StatementTime
 from dpsql.sql.lower.function_calls import SPANS
 from dpsql.sql.lower.scalars import Scalars
@@ -86,7 +86,9 @@ def test_values_match_duckdb(bench: Bench, function: Function) -> None:
         for call in calls(function, types, most=2):
             shown = "DOUBLE" if call.type.numeric else "VARCHAR"
             plain, read = _plain(bench, call, shown)
-            ours = bench.rows(call, f"CAST({emit_expression(call)} AS {shown})", *texts(call), read=read)
+            ours = bench.rows(
+                call, f"CAST({DUCKDB_COMPILER.emit_expression(call)} AS {shown})", *texts(call), read=read
+            )
             for (value, *row), (theirs,) in zip(ours, plain, strict=True):
                 assert _agree(call, row, value, theirs), (scalar(call), row, value, theirs)
 

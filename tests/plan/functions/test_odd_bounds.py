@@ -21,7 +21,7 @@ from dpsql.plan.expressions import Call, Function
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.interval import Interval, find_position
 from dpsql.plan.types import Type, Value
-from dpsql.sql.compile.scalars import emit_constant, emit_expression
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 
 _POSITIVE = (
     *(Fraction(1, 10**400), Fraction(1, 3), 1, 33, 34, 63, 64, 171, 710, 2**53 + 1, 2**62, 2**63 - 1),
@@ -102,19 +102,24 @@ def _holds(
         for value in _computed(engine, call, ends):
             if isinstance(value, float) and math.isinf(value):
                 assert (found.high if value > 0 else found.low) is None, (
-                    emit_expression(call),
+                    DUCKDB_COMPILER.emit_expression(call),
                     ends,
                     str(found),
                 )
             elif isinstance(value, (int, float)) and not math.isnan(value):
-                assert found.contains(Fraction(value)), (emit_expression(call), ends, str(found), value)
+                assert found.contains(Fraction(value)), (
+                    DUCKDB_COMPILER.emit_expression(call),
+                    ends,
+                    str(found),
+                    value,
+                )
 
 
 def _computed(
     engine: duckdb.DuckDBPyConnection, call: Call, ends: tuple[tuple[Value, ...], ...]
 ) -> list[Value]:
     tables = [
-        f"(VALUES {', '.join(f'({emit_constant(value)})' for value in ends[int(read.source[1:])])}) AS {read.source}(c)"
+        f"(VALUES {', '.join(f'({DUCKDB_COMPILER.emit_constant(value)})' for value in ends[int(read.source[1:])])}) AS {read.source}(c)"
         for read in read_by(call)
     ]
     query = f"SELECT {place(call)} FROM {', '.join(tables) or '(SELECT 1)'}"

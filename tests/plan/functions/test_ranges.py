@@ -24,7 +24,7 @@ from dpsql.plan.expressions import Call, Function, Literal
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.interval import Interval, find_position
 from dpsql.plan.types import Type, Value
-from dpsql.sql.compile.scalars import emit_constant, emit_expression
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 
 Box = tuple[Value, ...]
 """The values that an argument is given; the least and the largest of them are its interval's ends."""
@@ -111,7 +111,7 @@ def _dense(box: Box) -> Box:
 def computed(engine: duckdb.DuckDBPyConnection, call: Call, boxes: dict[str, Box], item: str) -> list[Value]:
     """What the engine computes on all combinations of the values."""
     tables = ", ".join(
-        f"(VALUES {', '.join(f'({emit_constant(value)})' for value in boxes[read.source])}) AS {read.source}(c)"
+        f"(VALUES {', '.join(f'({DUCKDB_COMPILER.emit_constant(value)})' for value in boxes[read.source])}) AS {read.source}(c)"
         for read in read_by(call)
     )
     many = math.prod(len(boxes[read.source]) for read in read_by(call))
@@ -136,12 +136,17 @@ def test_values_lie_in_the_interval(engine: duckdb.DuckDBPyConnection, function:
                     continue  # what is no number has no interval
                 if isinstance(value, float) and math.isinf(value):
                     assert (known.high if value > 0 else known.low) is None, (
-                        emit_expression(call),
+                        DUCKDB_COMPILER.emit_expression(call),
                         boxes,
                         known,
                     )
                 else:
-                    assert known.contains(Fraction(value)), (emit_expression(call), boxes, str(known), value)  # type: ignore[arg-type]
+                    assert known.contains(Fraction(value)), (
+                        DUCKDB_COMPILER.emit_expression(call),
+                        boxes,
+                        str(known),
+                        value,
+                    )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
@@ -151,9 +156,11 @@ def test_values_lie_in_the_domain(engine: duckdb.DuckDBPyConnection, function: F
         for call, boxes in inside(function, types):
             known = derive_domain(call, {})
             if known is not None:
-                found = set(computed(engine, call, boxes, emit_expression(call)))
-                assert {value for value in found if value is not None} <= set(known), emit_expression(call)
-                assert None not in found or None in known, emit_expression(call)
+                found = set(computed(engine, call, boxes, DUCKDB_COMPILER.emit_expression(call)))
+                assert {value for value in found if value is not None} <= set(known), (
+                    DUCKDB_COMPILER.emit_expression(call)
+                )
+                assert None not in found or None in known, DUCKDB_COMPILER.emit_expression(call)
 
 
 def test_domains_are_derived() -> None:

@@ -13,7 +13,7 @@ from sqlglot import exp
 from dpsql.plan.expressions import Expr, Function
 from dpsql.plan.functions import BY_UNIT, CALLS, FAMILIES, FUNCTIONS, OVERLOADS, get_overloads
 from dpsql.plan.functions.document import list_names, list_signatures, render_markdown
-from dpsql.sql.compile.scalars import emit_expression
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.lower.constants import StatementTime
 from dpsql.sql.lower.function_calls import REFUSED
 from dpsql.sql.lower.scalars import Scalars
@@ -46,7 +46,7 @@ def test_example_is_true(engine: duckdb.DuckDBPyConnection, function: Function) 
     text, expected = function.example
     expr = lowered(text)
     assert any(part is function for part in _entries(expr)), f"{text} is no call of {function.name}"
-    for sql in (emit_expression(expr), text):
+    for sql in (DUCKDB_COMPILER.emit_expression(expr), text):
         ((shown,),) = engine.execute(f"SELECT CAST(TRY({sql}) AS VARCHAR)").fetchall()
         found = "NULL" if shown is None else shown
         assert found == expected or _number(found) == _number(expected), sql

@@ -24,7 +24,7 @@ from dpsql.plan.functions import FUNCTIONS, build_function_call, growth
 from dpsql.plan.functions.growth import RegexPattern
 from dpsql.plan.interval import TextSize, make_constant_size
 from dpsql.plan.types import Type
-from dpsql.sql.compile.scalars import emit_expression
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 
 _TEXTS = (Type.VARCHAR, Type.BLOB)
 GROWING = (
@@ -119,7 +119,7 @@ def test_text_stays_within_its_entry_s_length(entry: Function) -> None:
                 f"TRY_CAST({_quoted(text)} AS {part.type.value}) AS {source}"
                 for source, part in named.items()
             )
-            shown = emit_expression(built)
+            shown = DUCKDB_COMPILER.emit_expression(built)
             for source in named:
                 shown = shown.replace(f'"{source}"."c"', source)
             length = "STRLEN" if built.type is Type.VARCHAR else "OCTET_LENGTH"
@@ -238,7 +238,7 @@ def test_long_text_stays_within_its_entry_s_time(entry: Function) -> None:
             work = growth.bound_call_work(built, sizes, growth.bound_result_size(built, sizes), {})
             if work > 2**30 // 8:
                 continue  # refused of such texts, and of those that are eight times as long
-            spent = timed(engine, emit_expression(built).replace('"t0"."c"', "c"))
+            spent = timed(engine, DUCKDB_COMPILER.emit_expression(built).replace('"t0"."c"', "c"))
             assert spent <= _UNIT * once * (work + 10 * size) + 0.02, (str(built), made, spent / once, work)
 
 

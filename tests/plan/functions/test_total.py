@@ -37,7 +37,7 @@ from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.functions.durations import BUCKETS
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
-from dpsql.sql.compile.scalars import emit_expression
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 
 _IN_CALENDAR = re.compile(r"(?!00)\d{4}-\d\d-\d\d( [\d:.]+)?")
 """A day or moment whose millennium, too, began in a year that columns can have."""
@@ -64,10 +64,10 @@ def test_no_row_makes_a_function_fail(bench: Bench, function: Function) -> None:
     for types in signatures(function):
         for call in calls(function, types):
             for value, *arguments in bench.rows(
-                call, f"CAST({emit_expression(call)} AS VARCHAR)", *texts(call)
+                call, f"CAST({DUCKDB_COMPILER.emit_expression(call)} AS VARCHAR)", *texts(call)
             ):
                 if function.never_null or (function.strict and _ordinary(call, arguments)):
-                    assert value is not None, (emit_expression(call), arguments)
+                    assert value is not None, (DUCKDB_COMPILER.emit_expression(call), arguments)
 
 
 def _ordinary(call: Call, arguments: list[str | None]) -> bool:
@@ -110,7 +110,9 @@ def test_no_entry_makes_another_fail(bench: Bench, read: str) -> None:
     for start in range(0, len(among), _BESIDE):
         some = among[start : start + _BESIDE]
         bench.compute(
-            some[0], *map(emit_expression, some), *(f"({emit_expression(call)} IS NULL)" for call in some)
+            some[0],
+            *map(DUCKDB_COMPILER.emit_expression, some),
+            *(f"({DUCKDB_COMPILER.emit_expression(call)} IS NULL)" for call in some),
         )
 
 
@@ -179,18 +181,18 @@ def test_constants_match_columns(bench: Bench, function: Function) -> None:
                 for place, (argument, kind) in enumerate(zip(call.arguments, kinds, strict=True))
             )
             row = ", ".join(
-                f"(SELECT CAST({emit_expression(argument)} AS {kind.value}) AS c) AS t{place}"
+                f"(SELECT CAST({DUCKDB_COMPILER.emit_expression(argument)} AS {kind.value}) AS c) AS t{place}"
                 for place, (argument, kind) in enumerate(zip(call.arguments, kinds, strict=True))
             )
             shown = "DOUBLE" if call.type.numeric else "TIMESTAMP" if call.type.temporal else "VARCHAR"
             found = [
                 bench.connection.execute(sql).fetchall()
                 for sql in (
-                    f"SELECT CAST({emit_expression(call)} AS {shown})",
-                    f"SELECT CAST({emit_expression(Call(function, stored, call.type))} AS {shown}) FROM {row or '(SELECT 1)'}",
+                    f"SELECT CAST({DUCKDB_COMPILER.emit_expression(call)} AS {shown})",
+                    f"SELECT CAST({DUCKDB_COMPILER.emit_expression(Call(function, stored, call.type))} AS {shown}) FROM {row or '(SELECT 1)'}",
                 )
             ]
-            assert str(found[0]) == str(found[1]), emit_expression(call)
+            assert str(found[0]) == str(found[1]), DUCKDB_COMPILER.emit_expression(call)
 
 
 def _of_constants(function: Function, types: Signature) -> Iterator[Call]:
@@ -222,8 +224,13 @@ def test_null_has_the_type_of_values(bench: Bench, function: Function) -> None:
             ]
             call = build(function, arguments)
             if call is not None and call.type is not Type.NULL:
-                ((found,),) = bench.connection.execute(f"SELECT TYPEOF({emit_expression(call)})").fetchall()
-                assert found in (call.type.value, *_FITTING.get(call.type, ())), (emit_expression(call), kind)
+                ((found,),) = bench.connection.execute(
+                    f"SELECT TYPEOF({DUCKDB_COMPILER.emit_expression(call)})"
+                ).fetchall()
+                assert found in (call.type.value, *_FITTING.get(call.type, ())), (
+                    DUCKDB_COMPILER.emit_expression(call),
+                    kind,
+                )
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
@@ -232,12 +239,12 @@ def test_no_plan_makes_a_function_fail(bench: Bench, function: Function) -> None
     for types in signatures(function):
         for call in calls(function, types, most=1):
             read = read_by(call)
-            chance = random.Random(emit_expression(call))
+            chance = random.Random(DUCKDB_COMPILER.emit_expression(call))
             values = [chance.choices(NASTY[argument.type], k=20) for argument in read]
             if len(read) == 1:
                 values = [list(NASTY[read[0].type])]
             for row in zip(*values, strict=True):
-                bench.alone(call, f"CAST({emit_expression(call)} AS VARCHAR)", row)
+                bench.alone(call, f"CAST({DUCKDB_COMPILER.emit_expression(call)} AS VARCHAR)", row)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
