@@ -77,7 +77,9 @@ def test_distance_in_64_bits_reveals_a_row(worlds: tuple[Connection, Connection]
     """The attack works where the least point is first subtracted in 64 bits: an exact yes or no at ε = 10⁻⁶."""
     sql = build_query("MEDIAN({0})", EXTREMES[0])
     outcomes: list[Any] = []
-    with mock.patch.object(quantile_windows, "_emit_bin", lambda at, width: f"(({at} + {2**62}) >> {width})"):
+    with mock.patch.object(
+        quantile_windows, "_emit_bin", lambda _, at, width: f"(({at} + {2**62}) >> {width})"
+    ):
         for connection in worlds:
             try:
                 connection.query(sql, replay=False, **EPSILON)

@@ -96,7 +96,9 @@ OLD_DEFECTS: dict[str, Callable[[], list[object]]] = {
     "arithmetic that an interval made legal": lambda: [written_by(of_all_rows)],
     "products of 64 bits": lambda: [written_by(_product)],
     "distances of 64 bits": lambda: [
-        mock.patch.object(quantile_windows, "_emit_bin", lambda at, width: f"(({at} + {2**62}) >> {width})")
+        mock.patch.object(
+            quantile_windows, "_emit_bin", lambda _, at, width: f"(({at} + {2**62}) >> {width})"
+        )
     ],
     "released values of any size": lambda: [
         written_by(_of_what_is_clamped),

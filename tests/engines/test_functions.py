@@ -38,7 +38,7 @@ from postgres import Server
 from dpsql.backends.postgres.dialect import POSTGRES
 from dpsql.backends.postgres.functions import SPELLINGS
 from dpsql.backends.postgres.session import build_settings_statements
-from dpsql.backends.postgres.values import TYPES
+from dpsql.backends.postgres.values import TYPES, emit_constant
 from dpsql.errors import QueryRejected
 from dpsql.plan.expressions import Call, Literal
 from dpsql.plan.functions import FUNCTIONS
@@ -190,9 +190,7 @@ def of_texts(
 ) -> list[tuple[Any, ...]]:
     """What PostgreSQL computes of each text."""
     shown = ", ".join(f"{in_postgres(found)} AS v{place}" for place, found in enumerate(wanted))
-    listed = ", ".join(
-        f"({place}, {DUCKDB_COMPILER.emit_constant(text)})" for place, text in enumerate(texts)
-    )
+    listed = ", ".join(f"({place}, {emit_constant(text)})" for place, text in enumerate(texts))
     sql = f'SELECT {shown} FROM (VALUES {listed}) AS "t0"(i, c) ORDER BY i'
     return rows.execute(sql.encode()).fetchall()
 
@@ -240,5 +238,5 @@ def test_constants_read_back_unchanged(rows: psycopg.Connection[Any]) -> None:
     ):
         with rows.transaction():
             rows.execute(build_settings_statements(60).encode())
-            ((found,),) = rows.execute(f"SELECT {DUCKDB_COMPILER.emit_constant(value)}".encode()).fetchall()
+            ((found,),) = rows.execute(f"SELECT {emit_constant(value)}".encode()).fetchall()
         assert found == value

@@ -27,7 +27,8 @@ from dpsql.engine.replay.replays import plan_and_match
 from dpsql.ledger import open_ledger
 from dpsql.policy import load
 from dpsql.policy.request.query import Query
-from dpsql.sql.compile.relations import emit_rows as rows_of
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
+from dpsql.sql.compile.relations import emit_rows
 
 NEWCOMER = 4
 MINE = 1
@@ -388,7 +389,9 @@ class Linked:
         """The rows that a plan aggregates, keys and measures, by the person that each belongs to."""
         self._enter(rows)
         found: dict[int, Counter[str]] = {}
-        for unit, *values in self.engine.backend.run_statement(rows_of(prepared.plan.analysis)).reveal():
+        for unit, *values in self.engine.backend.run_statement(
+            emit_rows(DUCKDB_COMPILER, prepared.plan.analysis)
+        ).reveal():
             found.setdefault(self._people[str(unit)], Counter())[repr(values)] += 1
         return found
 

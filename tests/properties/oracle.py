@@ -151,7 +151,7 @@ class Bench:
 
     def computed(self, release: Release, exprs: Sequence[Expr], *texts: str) -> list[tuple[Any, ...]]:
         """What the engine computes for expressions, and for `texts` of its SQL, on each row of a release."""
-        source, conditions = emit_from_clause(release.input, exprs)
+        source, conditions = emit_from_clause(DUCKDB_COMPILER, release.input, exprs)
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return list(
             self.backend.run_statement(

@@ -98,7 +98,7 @@ def world() -> World:
 def values(world: World, release: Release, expr: Expr) -> Iterator[Any]:
     """What the engine computes for an expression on the rows of a release, NULLs among it."""
     input_ = release.input
-    source, conditions = emit_from_clause(input_, [expr])
+    source, conditions = emit_from_clause(DUCKDB_COMPILER, input_, [expr])
     where = " AND ".join(conditions) or "TRUE"
     exact = world.engine.backend.run_statement(
         f"SELECT {DUCKDB_COMPILER.emit_expression(expr)} FROM {source} WHERE {where}"

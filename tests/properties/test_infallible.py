@@ -241,7 +241,9 @@ def test_search_finds_failing_arithmetic() -> None:
     with written_by(plain), pytest.raises(duckdb.Error):
         run(connection, square)
     with (
-        mock.patch.object(quantile_windows, "_emit_bin", lambda at, width: f"(({at} + {2**62}) >> {width})"),
+        mock.patch.object(
+            quantile_windows, "_emit_bin", lambda _, at, width: f"(({at} + {2**62}) >> {width})"
+        ),
         pytest.raises(duckdb.Error),
     ):
         run(connection, middle)

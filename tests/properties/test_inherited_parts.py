@@ -196,7 +196,7 @@ def test_units_outside_an_inherited_part_change_nothing() -> None:
 
 def test_units_outside_a_part_matter_without_the_scan_s_condition(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search finds cases where the query's conditions alone leave out rows that are charged nowhere."""
-    monkeypatch.setattr(relations, "emit_partition_conditions", lambda _scan, _unit, _source: ())
+    monkeypatch.setattr(relations, "emit_partition_conditions", lambda *_: ())
     assert _strayed([_A])[_A] == {"people", "visits", "all"}
 
 

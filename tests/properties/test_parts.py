@@ -15,6 +15,7 @@ import dpsql
 from dpsql.errors import BudgetExhausted
 from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box
 from dpsql.sql.compile import relations, scan_conditions
+from dpsql.sql.compile.compiler import Compiler
 
 _COLUMNS = {
     "region": {"type": "varchar", "values": ["N", "S"]},
@@ -145,8 +146,8 @@ def test_charge_to_a_part_reads_no_unit_outside(unit: str, queries: list[str]) -
 def test_unenforced_constancy_reads_units_of_two_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Units are read in two parts and charged in one where only ranges are enforced."""
 
-    def careless(scan: Any, _unit: str, _source: str) -> list[str]:
-        return [scan_conditions._emit_range_condition(side) for side in scan.partition_filters]
+    def careless(compiler: Compiler, scan: Any, _unit: str, _source: str) -> list[str]:
+        return [scan_conditions._emit_range_condition(compiler, side) for side in scan.partition_filters]
 
     monkeypatch.setattr(relations, "emit_partition_conditions", careless)
     boxes, changed = _readers("id", _QUERIES[:1])[0]
