@@ -446,10 +446,10 @@ class PointSyntax(ABC):
         """Emit the microseconds of a timestamp since 1970, or of a time of day since midnight, in 64 bits."""
 
     def emit_histogram_items(self, number: str, ends: Sequence[int], places: Sequence[int]) -> str | None:
-        """Emit the SELECT items of a histogram: for each end its position `b`, and the count `n` of numbers in its interval.
+        """Emit the SELECT items of a histogram: for each end its position `interval_index`, and the count `pair_count` of numbers in its interval.
 
         In an interval are numbers up to its end and above the one before, in the first all below too, and in the last all
-        above. Ends rise from 0. `n` is NULL if there are no numbers. None for engines that group rows by interval instead.
+        above. Ends rise from 0. `pair_count` is NULL if there are no numbers. None for engines that group rows by interval instead.
         """
         return None
 
@@ -498,9 +498,9 @@ class QuerySyntax:
         return query
 
     def emit_semi_join(self, left: str, right: str, *, anti: bool = False) -> str:
-        """Emit FROM with the rows of `left` whose `u` is in `right`, or is not with `anti`."""
+        """Emit FROM with the rows of `left` whose `unit_id` is in `right`, or is not with `anti`."""
         chosen = "NOT EXISTS" if anti else "EXISTS"
-        return f'{left} WHERE {chosen} (SELECT 1 FROM {right} AS "#of" WHERE "#of".u = {left}.u)'
+        return f'{left} WHERE {chosen} (SELECT 1 FROM {right} AS "#of" WHERE "#of".unit_id = {left}.unit_id)'
 
     def emit_full_join(self, query: str, name: str, on: Sequence[tuple[str, str]]) -> str:
         """Emit a full join on equal pairs, in which NULL equals NULL: engines hash IS NOT DISTINCT FROM."""
@@ -533,7 +533,7 @@ class ListSyntax(ABC):
 
     @abstractmethod
     def emit_packed_window(self, keys: Sequence[str], rows: str, by: str, name: str) -> str:
-        """Emit the query for a quantile window under `name`, over `rows` with total, before, p and n: see `planning.quantiles.RankWindow`."""
+        """Emit the query for a quantile window under `name`, over `rows` with total_values, values_before, point and point_values: see `planning.quantiles.RankWindow`."""
 
     @abstractmethod
     def emit_evenly_spaced_elements(self, values: str, most: str) -> str:

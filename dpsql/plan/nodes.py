@@ -327,11 +327,6 @@ class Release:
     top: TopK | None = None
     all_public_rows: bool = False
 
-    @property
-    def key_names(self) -> list[str]:
-        """Return the names of the columns of the keys."""
-        return [key.name for key in self.keys]
-
     def __hash__(self) -> int:
         # The hash leaves out the input: a release is a key of many dictionaries, and a statement has few.
         return hash((self.keys, self.aggregations))

@@ -29,10 +29,10 @@ FAULTS = (
         "one-side-of-a-total-alone",
         "dpsql.sql.compile.contribution_bounds:_emit_contribution",
         """
-        f"{'-' * (sign < 0)}t{measure}"
+        f"{'-' * (sign < 0)}{name_total(measure)}"
         """,
         """
-        f"{'-' * (sign < -1)}t{measure}"
+        f"{'-' * (sign < -1)}{name_total(measure)}"
         """,
         "what is below zero is counted as what is above",
         "tests/planning/test_clamping.py::test_noise_follows_the_choice",
@@ -48,8 +48,8 @@ FAULTS = (
     Fault(
         "small-groups-left-out-of-the-choice",
         "dpsql.sql.compile.staged_statement:emit_stages",
-        "f\"SELECT u, {', '.join(totals)} FROM {PAIRS} GROUP BY u\"",
-        "f\"SELECT u, {', '.join(totals)} FROM {PAIRS} WHERE k0 IN (SELECT k0 FROM {PAIRS} GROUP BY k0 HAVING COUNT(*) > 4) GROUP BY u\"",
+        "f\"SELECT unit_id, {', '.join(totals)} FROM {PAIRS} GROUP BY unit_id\"",
+        "f\"SELECT unit_id, {', '.join(totals)} FROM {PAIRS} WHERE group_key_1 IN (SELECT group_key_1 FROM {PAIRS} GROUP BY group_key_1 HAVING COUNT(*) > 4) GROUP BY unit_id\"",
         "a unit that makes a group large enough moves all that its other units have",
         "tests/planning/test_clamping.py::test_units_of_hidden_groups_decide_on_clamps_too",
     ),
@@ -194,10 +194,10 @@ verify_plan(plan)""",
         "places-in-the-order-of-keys",
         "dpsql.sql.compile.contribution_bounds:emit_group_order",
         """
-        f"PARTITION BY u ORDER BY {compiler.dialect.hashes.emit_shuffle_key(seed)}, {', '.join(keys)}"
+        f"PARTITION BY unit_id ORDER BY {compiler.dialect.hashes.emit_shuffle_key(seed)}, {', '.join(keys)}"
         """,
         """
-        f"PARTITION BY u ORDER BY {', '.join(keys)}"
+        f"PARTITION BY unit_id ORDER BY {', '.join(keys)}"
         """,
         "the same groups are left out of all units",
         "tests/properties/test_clamps.py::test_no_group_is_preferred",
@@ -245,7 +245,7 @@ verify_plan(plan)""",
     Fault(
         "pairs-told-for-units",
         "dpsql.sql.compile.contribution_bounds:build_clamp_summands",
-        '(name_total_column(target.clamp, target.side), _build_indicator("g", (1,)))',
+        '(name_total_column(target.clamp, target.side), _build_indicator("group_rank", (1,)))',
         "(name_total_column(target.clamp, target.side), ONE)",
         "a unit moves the penalties once for each of its groups",
         "tests/properties/test_clamps.py::test_no_neighbour_moves_penalties_beyond_its_groups",
@@ -525,16 +525,16 @@ verify_plan(plan)""",
     Fault(
         "joint-intervals-of-two-clamps",
         "dpsql.sql.compile.joint_intervals:_JointIntervals.__init__",
-        'self.intervals.setdefault(interval, f"b{len(self.intervals)}")',
-        'self.intervals.setdefault(interval, f"b{min(len(self.intervals), 1)}")',
+        'self.intervals.setdefault(interval, f"interval_{len(self.intervals) + 1}")',
+        'self.intervals.setdefault(interval, f"interval_{min(len(self.intervals), 1) + 1}")',
         "a clamp is chosen by the contributions that another one limits",
         f"{_JOINT}[SELECT COUNT(*), AVG(x) FROM t WHERE u > 0 []]",
     ),
     Fault(
         "each-group-a-unit-s-first",
         "dpsql.sql.compile.statement:_emit_pairs",
-        '["place AS g"]',
-        '["1 AS g"]',
+        '["group_rank"]',
+        '["1 AS group_rank"]',
         "a unit moves the penalties once for each of its groups, on an engine that ranks those of all units",
         f"{_JOINT}[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
     ),
@@ -573,7 +573,7 @@ verify_plan(plan)""",
     Fault(
         "pairs-taken-for-units",
         "dpsql.sql.compile.staged_statement:_emit_unit_rows",
-        'f"SELECT * FROM {PAIRS} WHERE g = 1"',
+        'f"SELECT * FROM {PAIRS} WHERE group_rank = 1"',
         'f"SELECT * FROM {PAIRS}"',
         "a unit moves the penalties once for each of its groups",
         f"{_STAGES}::test_stages_match_with_ordered_groups[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
@@ -582,10 +582,10 @@ verify_plan(plan)""",
         "one-group-more-than-the-clamp",
         "dpsql.sql.compile.staged_statement:_emit_ranked_pairs",
         """
-        f"(SELECT u FROM {UNITS} WHERE {GROUPS} {compared} {clamp.points[0]})"
+        f"(SELECT unit_id FROM {UNITS} WHERE {GROUPS} {compared} {clamp.points[0]})"
         """,
         """
-        f"(SELECT u FROM {UNITS} WHERE {GROUPS} {compared} {clamp.points[0] + 1})"
+        f"(SELECT unit_id FROM {UNITS} WHERE {GROUPS} {compared} {clamp.points[0] + 1})"
         """,
         "a unit counts in one group more than the noise is calibrated to",
         f"{_STAGES}::test_stages_match_the_single_statement[SELECT k, i, COUNT(DISTINCT u) FROM t WHERE u > 0 GROUP BY k, i []]",

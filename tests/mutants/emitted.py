@@ -47,14 +47,14 @@ FAULTS = (
         "bins-left-out-too-near",
         "dpsql.sql.compile.quantile_windows:_emit_window",
         """
-        f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
-        f"WHERE upto * {_emit_wide_integer(compiler, quantile.steps_per_row)} >= {offset} - {_emit_wide_integer(compiler, quantile.cutoff)} "
-        f"AND (upto - n) * {_emit_wide_integer(compiler, quantile.steps_per_row)} <= {offset} + {_emit_wide_integer(compiler, quantile.cutoff)}"
+        f"SELECT {', '.join([*keys, 'bin', 'total_values', 'values_up_to - bin_values AS values_before'])} FROM {_BINS} "
+        f"WHERE values_up_to * {_emit_wide_integer(compiler, quantile.steps_per_row)} >= {offset} - {_emit_wide_integer(compiler, quantile.cutoff)} "
+        f"AND (values_up_to - bin_values) * {_emit_wide_integer(compiler, quantile.steps_per_row)} <= {offset} + {_emit_wide_integer(compiler, quantile.cutoff)}"
         """,
         """
-        f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
-        f"WHERE upto * {_emit_wide_integer(compiler, quantile.steps_per_row)} >= {offset} - {_emit_wide_integer(compiler, quantile.cutoff)} "
-        f"AND (upto - n) * {_emit_wide_integer(compiler, quantile.steps_per_row)} <= {offset}"
+        f"SELECT {', '.join([*keys, 'bin', 'total_values', 'values_up_to - bin_values AS values_before'])} FROM {_BINS} "
+        f"WHERE values_up_to * {_emit_wide_integer(compiler, quantile.steps_per_row)} >= {offset} - {_emit_wide_integer(compiler, quantile.cutoff)} "
+        f"AND (values_up_to - bin_values) * {_emit_wide_integer(compiler, quantile.steps_per_row)} <= {offset}"
         """,
         "values just above a rank are taken to be as far as all others",
         "tests/properties/test_ranked.py::test_windows_hold_all_near_points",
@@ -62,8 +62,8 @@ FAULTS = (
     Fault(
         "all-rows-in-order",
         "dpsql.sql.compile.quantile_windows:_emit_points",
-        'compiler.dialect.lists.emit_evenly_spaced_elements("s", "m")',
-        '"UNNEST(s)"',
+        'compiler.dialect.lists.emit_evenly_spaced_elements("sorted_points", "counted_rows")',
+        '"UNNEST(sorted_points)"',
         "all rows of a unit count where values are put in order",
         "tests/properties/test_ranked.py::test_unit_moves_penalty_differences_as_derived",
     ),
@@ -206,8 +206,8 @@ FAULTS = (
     Fault(
         "excluded-groups-kept",
         "dpsql.sql.compile.group_keys:emit_having_clause",
-        'f"{key.name} > 0"',
-        'f"{key.name} >= 0"',
+        'f"{name_group_key(analysis.release, key)} > 0"',
+        'f"{name_group_key(analysis.release, key)} >= 0"',
         "a key that the policy excludes is shown beside another key, and takes the place of a group that counts",
         "tests/sql/test_compile.py::test_excluded_key_appears_in_no_combination",
     ),
@@ -278,40 +278,40 @@ FAULTS = (
     Fault(
         "rows-of-a-unit-not-limited",
         "dpsql.sql.compile.statement:_emit_pairs",
-        'f"LEAST(n, {bound.rows}) AS m"',
-        '"n AS m"',
+        'f"LEAST(unit_rows, {bound.rows}) AS counted_rows"',
+        '"unit_rows AS counted_rows"',
         "all rows of a unit count, however many there are",
         f"{_MOVES}[SELECT COUNT(x) FROM t []]",
     ),
     Fault(
         "rows-limited-group-by-group",
         "dpsql.sql.compile.contribution_bounds:_emit_counted_ranked_groups",
-        'f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))"',
-        'f"LEAST(n, {bound.rows})"',
+        'f"LEAST(unit_rows, GREATEST(0, {bound.rows} - (rows_up_to - unit_rows)))"',
+        'f"LEAST(unit_rows, {bound.rows})"',
         "a unit has its whole bound of rows in each group",
         "tests/properties/test_sensitivity.py::test_allowed_number_of_rows_counts",
     ),
     Fault(
         "group-limit-dropped",
         "dpsql.sql.compile.contribution_bounds:_emit_counted_ranked_groups",
-        'f" WHERE place <= {bound.groups}"',
-        '" WHERE place > 0"',
+        'f" WHERE group_rank <= {bound.groups}"',
+        '" WHERE group_rank > 0"',
         "a unit counts in all of its groups",
         "tests/properties/test_sensitivity.py::test_allowed_number_of_rows_counts",
     ),
     Fault(
         "excess-rows-overlooked",
         "dpsql.sql.compile.contribution_bounds:_emit_excess_units",
-        'f"SUM(n) > {bound.rows}"',
-        'f"SUM(n) > 2 * {bound.rows}"',
+        'f"SUM(unit_rows) > {bound.rows}"',
+        'f"SUM(unit_rows) > 2 * {bound.rows}"',
         "a unit with somewhat too many rows is not limited",
         "tests/properties/test_sensitivity.py::test_allowed_number_of_rows_counts",
     ),
     Fault(
         "excess-groups-overlooked",
         "dpsql.sql.compile.contribution_bounds:_emit_excess_units",
-        '[f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limits_groups else [])]',
-        '[f"SUM(n) > {bound.rows}"]',
+        '[f"SUM(unit_rows) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limits_groups else [])]',
+        '[f"SUM(unit_rows) > {bound.rows}"]',
         "a unit with too many groups but few rows is not limited",
         "tests/properties/test_sensitivity.py::test_choice_of_groups_depends_on_the_unit_only",
     ),
@@ -374,8 +374,8 @@ FAULTS = (
     Fault(
         "unit-without-values-adds-the-least",
         "dpsql.sql.compile.lattice:UnitSums._build_total",
-        'f"COALESCE(t{index}, 0)"',
-        'f"t{index}"',
+        'f"COALESCE({name_total(index)}, 0)"',
+        'f"{name_total(index)}"',
         "a unit without a value counts as many times the least one as it has rows",
         "tests/properties/test_unit_totals.py::test_unit_total_sums_the_counted_rows",
     ),
@@ -390,8 +390,8 @@ FAULTS = (
     Fault(
         "count-of-a-unit-not-capped",
         "dpsql.sql.compile.lattice:UnitSums._build_count",
-        'f"LEAST(c{index}, m)"',
-        'f"c{index}"',
+        'f"LEAST({name_value_count(index)}, counted_rows)"',
+        'f"{name_value_count(index)}"',
         "COUNT(x) counts rows that do not count",
         f"{_MOVES}[SELECT COUNT(x) FROM t []]",
     ),
@@ -406,16 +406,16 @@ FAULTS = (
     Fault(
         "values-of-a-unit-not-bounded",
         "dpsql.sql.compile.statement:_emit_limited_values",
-        'f"{compiler.dialect.queries.emit_derived_table(counted)} WHERE m > 0"',
-        'f"{compiler.dialect.queries.emit_derived_table(counted)} WHERE m >= 0"',
+        'f"{compiler.dialect.queries.emit_derived_table(counted)} WHERE counted_rows > 0"',
+        'f"{compiler.dialect.queries.emit_derived_table(counted)} WHERE counted_rows >= 0"',
         "a unit brings more values than its rows that count",
         "tests/properties/test_sensitivity.py::test_allowed_number_of_values_counts[-1-1]",
     ),
     Fault(
         "values-counted-once-a-unit",
         "dpsql.sql.compile.statement:_emit_distinct_values",
-        'f"COUNT(DISTINCT {VALUE}) AS d"',
-        'f"COUNT({VALUE}) AS d"',
+        'f"COUNT(DISTINCT {VALUE}) AS distinct_count"',
+        'f"COUNT({VALUE}) AS distinct_count"',
         "a value that several units have is counted for each",
         "tests/properties/test_sensitivity.py::test_allowed_number_of_values_counts[-3-3]",
     ),
@@ -431,24 +431,24 @@ FAULTS = (
     Fault(
         "units-without-rows-counted",
         "dpsql.sql.compile.statement:_emit_per_unit",
-        '"WHERE m > 0"',
-        '"WHERE m >= 0"',
+        '"WHERE counted_rows > 0"',
+        '"WHERE counted_rows >= 0"',
         "a unit counts in groups in which none of its rows does",
         f"{_MOVES}[SELECT k, COUNT(DISTINCT u) FROM t GROUP BY k [domain=False]]",
     ),
     Fault(
         "rows-counted-as-units",
         "dpsql.sql.compile.lattice:UnitSums.pair_summands",
-        '{"units": ONE, "n": Summand("m", self.analysis.bound.rows), **limited}',
-        '{"units": Summand("m", 1), "n": Summand("m", self.analysis.bound.rows), **limited}',
+        '{"unit_count": ONE, "row_count": Summand("counted_rows", self.analysis.bound.rows), **limited}',
+        '{"unit_count": Summand("counted_rows", 1), "row_count": Summand("counted_rows", self.analysis.bound.rows), **limited}',
         "a unit is as many as it has rows",
         "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_beyond_its_sensitivity[SELECT COUNT(DISTINCT u) FROM t []]",
     ),
     Fault(
         "ranks-follow-row-numbers",
         "dpsql.sql.compile.contribution_bounds:emit_group_order",
-        '["u" if by_column else compiler.dialect.hashes.emit_row_hash("u"), *keys]',
-        '["u", *keys]',
+        '["unit_id" if by_column else compiler.dialect.hashes.emit_row_hash("unit_id"), *keys]',
+        '["unit_id", *keys]',
         "which groups of a row count changes when another row goes",
         "tests/properties/test_sensitivity.py::test_choice_of_groups_depends_on_the_unit_only",
     ),

@@ -8,8 +8,8 @@ FAULTS = (
     Fault(
         "times-of-day-to-the-second",
         "dpsql.sql.compile.quantile_windows:_emit_value_point",
-        "_emit_clamped_point(compiler, compiler.dialect.points.emit_epoch_microseconds('x'), lattice, get_time_at)",
-        "_emit_clamped_point(compiler, compiler.dialect.points.emit_epoch_microseconds('x') + ' // 1000000 * 1000000', lattice, get_time_at)",
+        "_emit_clamped_point(compiler, compiler.dialect.points.emit_epoch_microseconds('value'), lattice, get_time_at)",
+        "_emit_clamped_point(compiler, compiler.dialect.points.emit_epoch_microseconds('value') + ' // 1000000 * 1000000', lattice, get_time_at)",
         "times of day lose their fractions of a second",
         "tests/planning/test_times_of_day.py::test_extremes_are_those_of_duckdb",
     ),

@@ -167,8 +167,8 @@ FAULTS = (
     Fault(
         "rows-choose-the-same-group",
         "dpsql.sql.compile.contribution_bounds:emit_group_order",
-        '["u" if by_column else compiler.dialect.hashes.emit_row_hash("u"), *keys]',
-        '["u", *keys] if by_column else keys',
+        '["unit_id" if by_column else compiler.dialect.hashes.emit_row_hash("unit_id"), *keys]',
+        '["unit_id", *keys] if by_column else keys',
         "all rows of a public fan-out count in one group",
         f"{_IDS}::test_rows_that_are_units_choose_groups_independently",
     ),

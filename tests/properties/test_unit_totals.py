@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import pytest
 from properties.worlds import DEFAULT, World, policy
 
+from dpsql.sql.compile.columns import name_total, name_value_count
+
 BOUND = 2
 """The rows of a unit that count."""
 SHIFTS = (0, 2, -7, -3)
@@ -35,10 +37,10 @@ def test_unit_total_sums_the_counted_rows(shift: int, counted: bool, group: str)
     world = World(policy(rows=BOUND))
     beside = f", COUNT(i + {shift})" * counted
     statement = world.prepare(f"SELECT SUM(i + {shift}){beside} FROM t{group}").statement
-    assert ("c0" in statement.columns) == counted
+    assert (name_value_count(0) in statement.columns) == counted
     other = [DEFAULT._replace(u=2, i=None)] * 2
     for size in (1, 2, 3):
         for values in itertools.product((None, 0, 1, 5), repeat=size):
             world.hold([*(DEFAULT._replace(i=value) for value in values), *other])
             (row, *_) = world.engine.backend.run_statement(statement.sql).reveal()
-            assert statement.label_row(row)["t0"] == added(values, shift, counted=counted), values
+            assert statement.label_row(row)[name_total(0)] == added(values, shift, counted=counted), values

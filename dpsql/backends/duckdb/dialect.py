@@ -223,7 +223,7 @@ class DuckDBPoints(PointSyntax):
         least, *_, most = ends
         listed = f"[{', '.join(map(str, ends))}]::{kind}[]"
         counts = f"HISTOGRAM(CAST(GREATEST(LEAST({number}, {most}), {least}) AS {kind}), {listed})"
-        return f"UNNEST([{', '.join(map(str, places))}]) AS b, UNNEST(MAP_VALUES({counts})) AS n"
+        return f"UNNEST([{', '.join(map(str, places))}]) AS interval_index, UNNEST(MAP_VALUES({counts})) AS pair_count"
 
 
 _NUMBERS = f"CAST({2**63} AS HUGEINT)"
@@ -265,7 +265,7 @@ class DuckDBQueries(QuerySyntax):
 
     def emit_semi_join(self, left: str, right: str, *, anti: bool = False) -> str:
         """Use the joins that DuckDB has for it."""
-        return f"{left} {'ANTI' if anti else 'SEMI'} JOIN {right} USING (u)"
+        return f"{left} {'ANTI' if anti else 'SEMI'} JOIN {right} USING (unit_id)"
 
     def emit_unpivot(
         self, query: str, keys: Sequence[str], rows: Sequence[Sequence[str]], names: Sequence[str]
@@ -293,7 +293,7 @@ class DuckDBLists(ListSyntax):
 
     def emit_packed_window(self, keys: Sequence[str], rows: str, by: str, name: str) -> str:
         """Concatenate two lists."""
-        packed = f"LIST_CONCAT([MIN(total), MIN(before)], FLATTEN(LIST([p, n] ORDER BY p))) AS {name}"
+        packed = f"LIST_CONCAT([MIN(total_values), MIN(values_before)], FLATTEN(LIST([point, point_values] ORDER BY point))) AS {name}"
         return f"SELECT {', '.join([*keys, packed])} FROM (\n    {rows}){by} HAVING COUNT(*) > 0"
 
     def emit_evenly_spaced_elements(self, values: str, most: str) -> str:

@@ -340,9 +340,9 @@ class PostgresLists(ListSyntax):
 
     def emit_packed_window(self, keys: Sequence[str], rows: str, by: str, name: str) -> str:
         """Collect an array of pairs, whose elements UNNEST gives in their order."""
-        pair = "ARRAY[CAST(p AS NUMERIC), CAST(n AS NUMERIC)]"
-        first = "ARRAY[ARRAY[CAST(MIN(total) AS NUMERIC), CAST(MIN(before) AS NUMERIC)]]"
-        pairs = ", ".join([*keys, f"{first} || ARRAY_AGG({pair} ORDER BY p) AS pairs"])
+        pair = "ARRAY[CAST(point AS NUMERIC), CAST(point_values AS NUMERIC)]"
+        first = "ARRAY[ARRAY[CAST(MIN(total_values) AS NUMERIC), CAST(MIN(values_before) AS NUMERIC)]]"
+        pairs = ", ".join([*keys, f"{first} || ARRAY_AGG({pair} ORDER BY point) AS pairs"])
         flat = "(SELECT ARRAY_AGG(e ORDER BY o) FROM UNNEST(pairs) WITH ORDINALITY AS f(e, o))"
         inner = f"SELECT {pairs} FROM {self.queries.emit_derived_table(rows)}{by} HAVING COUNT(*) > 0"
         return (

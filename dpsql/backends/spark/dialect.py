@@ -296,8 +296,8 @@ class SparkLists(ListSyntax):
 
     def emit_packed_window(self, keys: Sequence[str], rows: str, by: str, name: str) -> str:
         """Concatenate two arrays."""
-        pair = f"ARRAY(CAST(p AS {WIDE}), CAST(n AS {WIDE}))"
-        first = f"ARRAY(CAST(MIN(total) AS {WIDE}), CAST(MIN(before) AS {WIDE}))"
+        pair = f"ARRAY(CAST(point AS {WIDE}), CAST(point_values AS {WIDE}))"
+        first = f"ARRAY(CAST(MIN(total_values) AS {WIDE}), CAST(MIN(values_before) AS {WIDE}))"
         packed = f"CONCAT({first}, FLATTEN(SORT_ARRAY(COLLECT_LIST({pair})))) AS {name}"
         return f"SELECT {', '.join([*keys, packed])} FROM {self.queries.emit_derived_table(rows)}{by} HAVING COUNT(*) > 0"
 

@@ -11,6 +11,7 @@ from dpsql.plan.nodes import list_private_scans
 from dpsql.plan.tables import UnitKind
 from dpsql.planning.clamp_histogram import ClampTarget
 from dpsql.planning.clamping import Amount, Clamp
+from dpsql.sql.compile.columns import name_group_keys, name_total, name_value_count
 from dpsql.sql.compile.compiler import Compiler, emit_cte
 
 # Emit the enforcement of contribution bounds.
@@ -67,8 +68,11 @@ def _emit_ranking_ctes(
 
 def _emit_excess_units(bound: ContributionBound, source: str) -> str:
     """Return the units that exceed a bound. Only they are ranked; with well-chosen bounds they are few."""
-    passed = [f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limits_groups else [])]
-    return f"SELECT u FROM {source} GROUP BY u HAVING {' OR '.join(passed)}"
+    passed = [
+        f"SUM(unit_rows) > {bound.rows}",
+        *([f"COUNT(*) > {bound.groups}"] if bound.limits_groups else []),
+    ]
+    return f"SELECT unit_id FROM {source} GROUP BY unit_id HAVING {' OR '.join(passed)}"
 
 
 def _emit_ranked_groups(compiler: Compiler, analysis: Analysis, keys: Sequence[str], source: str) -> str:
@@ -81,8 +85,8 @@ def _emit_ranked_groups(compiler: Compiler, analysis: Analysis, keys: Sequence[s
 def _emit_ordered_groups(compiler: Compiler, analysis: Analysis, keys: Sequence[str], source: str) -> str:
     """Return the groups with their places among those of the unit, and the rows up to each."""
     return (
-        f"SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM {source}\n"
-        f"  WINDOW w AS ({emit_group_order(compiler, analysis, keys)} ROWS UNBOUNDED PRECEDING)"
+        f"SELECT *, ROW_NUMBER() OVER by_unit AS group_rank, SUM(unit_rows) OVER by_unit AS rows_up_to FROM {source}\n"
+        f"  WINDOW by_unit AS ({emit_group_order(compiler, analysis, keys)} ROWS UNBOUNDED PRECEDING)"
     )
 
 
@@ -90,14 +94,16 @@ def emit_group_order(compiler: Compiler, analysis: Analysis, keys: Sequence[str]
     """Return the window over the groups of a unit, in the order in which they count."""
     by_column = list_private_scans(analysis.release.input)[0].unit.kind is UnitKind.COLUMN
     # The number of a row is not used: removing a row changes the numbers of others. A hash of its values is stable.
-    seed = ["u" if by_column else compiler.dialect.hashes.emit_row_hash("u"), *keys]
-    return f"PARTITION BY u ORDER BY {compiler.dialect.hashes.emit_shuffle_key(seed)}, {', '.join(keys)}"
+    seed = ["unit_id" if by_column else compiler.dialect.hashes.emit_row_hash("unit_id"), *keys]
+    return (
+        f"PARTITION BY unit_id ORDER BY {compiler.dialect.hashes.emit_shuffle_key(seed)}, {', '.join(keys)}"
+    )
 
 
 def _emit_all_counted_groups(compiler: Compiler, bound: ContributionBound, columns: str, source: str) -> str:
     """Return all groups of `source` with the number of counted rows, m: the rows of the first groups, up to the bound."""
     ranked = _emit_counted_ranked_groups(compiler, bound, columns, RANKED)
-    return f"SELECT {columns}, n AS m FROM {compiler.dialect.queries.emit_semi_join(source, EXCESS, anti=True)}\n  UNION ALL {ranked}"
+    return f"SELECT {columns}, unit_rows AS counted_rows FROM {compiler.dialect.queries.emit_semi_join(source, EXCESS, anti=True)}\n  UNION ALL {ranked}"
 
 
 def _emit_counted_ranked_groups(
@@ -105,16 +111,16 @@ def _emit_counted_ranked_groups(
 ) -> str:
     """Return the ranked groups within the bound, with their numbers of counted rows."""
     allowed = compiler.dialect.integers.to_narrow_int(
-        f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))", 0, bound.rows
+        f"LEAST(unit_rows, GREATEST(0, {bound.rows} - (rows_up_to - unit_rows)))", 0, bound.rows
     )
-    counted = f"SELECT {columns}, {allowed} AS m FROM {ranked}"
-    return counted + f" WHERE place <= {bound.groups}" * bound.limits_groups
+    counted = f"SELECT {columns}, {allowed} AS counted_rows FROM {ranked}"
+    return counted + f" WHERE group_rank <= {bound.groups}" * bound.limits_groups
 
 
 # Emit the histograms of contributions from which clamps are selected.
 
 
-GROUPS = "groups"
+GROUPS = "unit_groups"
 """The number of the groups of a unit."""
 COUNTED = '"#counted"'
 """The common table expression with one row per unit-group pair: the keys, its rows `m`, and `c0`, `t0` and so on.
@@ -150,11 +156,11 @@ def emit_counted_pairs(
     held: Sequence[str],
 ) -> str:
     """Return the query of the pairs of `source` with the columns `held`, and with totals over all groups of their units."""
-    keys = analysis.release.key_names
+    keys = name_group_keys(analysis.release)
     pairs = emit_plain_pairs(compiler, keys, clamps, source, held)
     windows = [
         f"{text} AS {name}"
-        for name, text in emit_unit_totals(compiler, analysis, clamps, " OVER (PARTITION BY u)").items()
+        for name, text in emit_unit_totals(compiler, analysis, clamps, " OVER (PARTITION BY unit_id)").items()
     ]
     if needs_group_ranks(clamps):
         counts = any(clamp.amount is Amount.GROUPS for clamp in clamps)
@@ -163,10 +169,10 @@ def emit_counted_pairs(
             order = (
                 emit_group_order(compiler, analysis, keys)
                 if counts
-                else f"PARTITION BY u ORDER BY {', '.join(keys)}"
+                else f"PARTITION BY unit_id ORDER BY {', '.join(keys)}"
             )
-            windows.append(f"ROW_NUMBER() OVER ({order}) AS g")
-        windows += [f"COUNT(*) OVER (PARTITION BY u) AS {GROUPS}"] * counts
+            windows.append(f"ROW_NUMBER() OVER ({order}) AS group_rank")
+        windows += [f"COUNT(*) OVER (PARTITION BY unit_id) AS {GROUPS}"] * counts
         if windows:
             pairs = f"SELECT *, {', '.join(windows)}\n  FROM {compiler.dialect.queries.emit_derived_table(pairs, once=True)}"
     return pairs
@@ -177,12 +183,12 @@ def emit_plain_pairs(
 ) -> str:
     """Return the query of the pairs of `source` that have counted rows, with the columns `held`."""
     ordered = (
-        ["u", *(["g"] if compiler.dialect.capabilities.ranks_all_groups else [])]
+        ["unit_id", *(["group_rank"] if compiler.dialect.capabilities.ranks_all_groups else [])]
         if needs_group_ranks(clamps)
         else []
     )
-    listed = [*ordered, *keys, "m", *held]
-    return f"SELECT {', '.join(listed)}\n  FROM {compiler.dialect.queries.emit_derived_table(source)}\n  WHERE m > 0"
+    listed = [*ordered, *keys, "counted_rows", *held]
+    return f"SELECT {', '.join(listed)}\n  FROM {compiler.dialect.queries.emit_derived_table(source)}\n  WHERE counted_rows > 0"
 
 
 def emit_interval_index(compared: str, clamp: Clamp) -> str:
@@ -212,7 +218,7 @@ def emit_interval_counts(compiler: Compiler, compared: str, clamp: Clamp, source
     )
     if items is not None:
         return f"{items} FROM {source}"
-    return f"{emit_interval_index(compared, clamp)} AS b, COUNT(*) AS n FROM {source} GROUP BY b"
+    return f"{emit_interval_index(compared, clamp)} AS interval_index, COUNT(*) AS pair_count FROM {source} GROUP BY interval_index"
 
 
 def build_clamp_summands(
@@ -226,10 +232,13 @@ def build_clamp_summands(
     """
     amount = _emit_contribution(analysis, clamp, target.measure, target.side)
     if clamp.amount is Amount.GROUPS:
-        return "g", (ONE, _build_indicator("g", (point + 1 for point in (0, *clamp.grid[:-1]))))
+        return "group_rank", (
+            ONE,
+            _build_indicator("group_rank", (point + 1 for point in (0, *clamp.grid[:-1]))),
+        )
     compared, times, units = amount, str(clamp.subdivisions), ONE
     if clamp.across_groups:
-        compared, units = name_total_column(target.clamp, target.side), _build_indicator("g", (1,))
+        compared, units = name_total_column(target.clamp, target.side), _build_indicator("group_rank", (1,))
         times = (
             _emit_norm_share(compiler, clamp, amount, compared)
             if clamp.euclidean
@@ -328,20 +337,25 @@ def _build_total_and_mean(
     """
     if analysis.measures[measure].lattice is None:
         return NOTHING, NOTHING
-    total = Summand(f"t{measure}", bound_unit_total(analysis, analysis.measures[measure]))
+    total = Summand(name_total(measure), bound_unit_total(analysis, analysis.measures[measure]))
     most = times.max_magnitude * total.max_magnitude
     product = most if narrow else None
     multiplied = f"{compiler.dialect.integers.to_wide_int(f'({times.text})', product)} * {total.text}"
     return total, Summand(
-        compiler.dialect.integers.emit_integer_quotient(multiplied, f"GREATEST(c{measure}, 1)", product), most
+        compiler.dialect.integers.emit_integer_quotient(
+            multiplied, f"GREATEST({name_value_count(measure)}, 1)", product
+        ),
+        most,
     )
 
 
 def _emit_contribution(analysis: Analysis, clamp: Clamp, measure: int | None, sign: int) -> str:
     """Return the contribution of a unit to a group that is clamped, which is no less than 0."""
+    if measure is None:
+        return "counted_rows"
     if clamp.total is None:
-        return "m" if measure is None else f"c{measure}"
-    total = f"{'-' * (sign < 0)}t{measure}"
+        return name_value_count(measure)
+    total = f"{'-' * (sign < 0)}{name_total(measure)}"
     return f"GREATEST({total}, 0)" if _has_other_side(analysis.measures[clamp.total], sign) else total
 
 
@@ -354,7 +368,7 @@ def _has_other_side(measure: Measure, sign: int) -> bool:
 
 def name_total_column(place: int, sign: int) -> str:
     """Return the name of the column with a unit's contribution to all its groups, by clamp and side."""
-    return f"{'below' if sign < 0 else 'above'}{place}"
+    return f"total_{'below' if sign < 0 else 'above'}_{place + 1}"
 
 
 def _build_indicator(name: str, values: Iterable[int]) -> Summand:

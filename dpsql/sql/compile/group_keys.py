@@ -16,6 +16,7 @@ from dpsql.plan.expressions import Column
 from dpsql.plan.nodes import Key, Relation, Release, list_optional_aliases
 from dpsql.plan.types import Type
 from dpsql.policy.names import quote_identifier
+from dpsql.sql.compile.columns import name_group_key
 from dpsql.sql.compile.compiler import Compiler
 
 MOST_PLACES = 64
@@ -48,12 +49,12 @@ def emit_domain_indices(compiler: Compiler, release: Release) -> Iterator[tuple[
     for key in release.keys:
         column = find_indexed_column(compiler, key, release.input)
         if column is not None:
-            yield column.source, f"{emit_domain_index(compiler, column)} AS {name_index_column(key)}"
+            yield column.source, f"{emit_domain_index(compiler, column)} AS {name_index_column(release, key)}"
 
 
-def name_index_column(key: Key) -> str:
+def name_index_column(release: Release, key: Key) -> str:
     """Return the name under which a scan offers the place of a key; no column of a table has it."""
-    return quote_identifier(f"#{key.name}")
+    return quote_identifier(f"#{name_group_key(release, key)}_index")
 
 
 def emit_group_key(compiler: Compiler, key: Key, analysis: Analysis) -> str:
@@ -62,7 +63,7 @@ def emit_group_key(compiler: Compiler, key: Key, analysis: Analysis) -> str:
     return (
         compiler.emit_canonical_value(key.expr)
         if column is None
-        else f"{quote_identifier(column.source)}.{name_index_column(key)}"
+        else f"{quote_identifier(column.source)}.{name_index_column(analysis.release, key)}"
     )
 
 
@@ -84,7 +85,7 @@ def emit_having_clause(compiler: Compiler, analysis: Analysis) -> str:
     It looks at a group's count, or an engine would make a condition on rows of it.
     """
     places = [
-        f"{key.name} > 0"
+        f"{name_group_key(analysis.release, key)} > 0"
         for key in analysis.release.keys
         if not is_nullable(key.expr)
         and find_indexed_column(compiler, key, analysis.release.input) is not None
@@ -95,7 +96,8 @@ def emit_having_clause(compiler: Compiler, analysis: Analysis) -> str:
 def emit_key_values(compiler: Compiler, analysis: Analysis) -> dict[str, str]:
     """Return the SQL of the value of each key that is grouped by its index, by name."""
     found = {
-        key.name: find_indexed_column(compiler, key, analysis.release.input) for key in analysis.release.keys
+        name_group_key(analysis.release, key): find_indexed_column(compiler, key, analysis.release.input)
+        for key in analysis.release.keys
     }
     return {
         name: f"list_extract({_emit_domain(compiler, column)}, CAST({name} AS BIGINT))"

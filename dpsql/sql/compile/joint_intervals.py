@@ -19,6 +19,7 @@ from math import inf, prod
 from dpsql.analysis.release_analysis import Analysis
 from dpsql.planning.clamp_histogram import list_clamp_targets
 from dpsql.planning.clamping import Amount, Clamp
+from dpsql.sql.compile.columns import name_group_keys, name_histogram
 from dpsql.sql.compile.contribution_bounds import (
     COUNTED,
     NOTHING,
@@ -56,7 +57,7 @@ def emit_histograms(sums: UnitSums, clamps: Sequence[Clamp]) -> str:
     frequency are included. If such a group were left out, one unit could change the histograms by the contributions of all
     its units.
     """
-    compiler, keys = sums.compiler, sums.analysis.release.key_names
+    compiler, keys = sums.compiler, name_group_keys(sums.analysis.release)
     joint, most = _JointIntervals(sums, clamps), bound_joint_intervals(sums.analysis, clamps)
     source, intervals = joint.emit_pairs(keys), list(joint.intervals.values())
     grouped = f"\nGROUP BY {', '.join(keys)}" * bool(keys)
@@ -94,13 +95,16 @@ class _JointIntervals:
                 # A total that has its own clamp is not read here.
                 summed = (*summed[:2], NOTHING, NOTHING, *summed[4:])
             interval = emit_interval_index(
-                self._contribution_names.setdefault(compared, f"y{len(self._contribution_names)}"), clamp
+                self._contribution_names.setdefault(
+                    compared, f"compared_{len(self._contribution_names) + 1}"
+                ),
+                clamp,
             )
-            name = self.intervals.setdefault(interval, f"b{len(self.intervals)}")
+            name = self.intervals.setdefault(interval, f"interval_{len(self.intervals) + 1}")
             self._lists.append((name, [self._name_summand(part) for part in summed]))
 
     def _name_summand(self, part: Summand) -> str:
-        return self._summand_names.setdefault(part, f"x{len(self._summand_names)}")
+        return self._summand_names.setdefault(part, f"summand_{len(self._summand_names) + 1}")
 
     def emit_pairs(self, keys: Sequence[str]) -> str:
         """Return the query of all pairs, with their intervals and summed columns."""
@@ -125,7 +129,7 @@ class _JointIntervals:
         The first numbers are those of the histograms, whose lists differ in width; the totals are spread over further ones.
         """
         widths = sorted({len(parts) for _, parts in self._lists})
-        columns, totals = [f"a{place}" for place in range(widths[-1])], list(self._totals)
+        columns, totals = [f"sum_{place + 1}" for place in range(widths[-1])], list(self._totals)
         rows = [(interval, parts) for interval, parts in self._lists]
         starts = range(0, len(totals), len(columns))
         rows += [("NULL", [self._totals[name] for name in totals[at : at + len(columns)]]) for at in starts]
@@ -140,26 +144,34 @@ class _JointIntervals:
             for number, (interval, parts) in enumerate(rows)
         ]
         pairs = self.compiler.dialect.queries.emit_derived_table(
-            self.compiler.dialect.queries.emit_unpivot(source, keys, written, ["h", "b", *columns])
+            self.compiler.dialect.queries.emit_unpivot(
+                source, keys, written, ["histogram_number", "interval_index", *columns]
+            )
         )
         sums = [
             f"{Summand(name, limit).emit_sum(self.compiler)} AS {name}"
             for name, limit in zip(columns, most, strict=True)
         ]
-        by = ", ".join([*keys, "h"])
+        by = ", ".join([*keys, "histogram_number"])
         intervals = self.compiler.dialect.queries.emit_derived_table(
-            f"SELECT {by}, b, {', '.join(sums)}\n  FROM {pairs}\n  GROUP BY {by}, b"
+            f"SELECT {by}, interval_index, {', '.join(sums)}\n  FROM {pairs}\n  GROUP BY {by}, interval_index"
         )
         found = [f"SUM({name}) AS {name}" for name in columns]
-        found += [f"{self._emit_list('b', columns[:width])} AS s{width}" for width in widths]
+        found += [
+            f"{self._emit_list('interval_index', columns[:width])} AS list_of_{width}" for width in widths
+        ]
         numbers = f"SELECT {by}, {', '.join(found)}\n  FROM {intervals}\n  GROUP BY {by}"
         at = {
-            name: (f"a{place % len(columns)}", len(self._lists) + place // len(columns))
+            name: (columns[place % len(columns)], len(self._lists) + place // len(columns))
             for place, name in enumerate(totals)
         }
-        at |= {f"s{place}": (f"s{len(parts)}", place) for place, (_, parts) in enumerate(self._lists)}
+        at |= {
+            name_histogram(place): (f"list_of_{len(parts)}", place)
+            for place, (_, parts) in enumerate(self._lists)
+        }
         picked = [
-            f"MAX({column}) FILTER (WHERE h = {number}) AS {name}" for name, (column, number) in at.items()
+            f"MAX({column}) FILTER (WHERE histogram_number = {number}) AS {name}"
+            for name, (column, number) in at.items()
         ]
         return numbers, picked
 
@@ -173,7 +185,7 @@ class _JointIntervals:
     def emit_lists(self) -> list[str]:
         """Return the list of each target."""
         return [
-            f"{self._emit_list(interval, parts)} AS s{place}"
+            f"{self._emit_list(interval, parts)} AS {name_histogram(place)}"
             for place, (interval, parts) in enumerate(self._lists)
         ]
 

@@ -14,6 +14,7 @@ from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
 from dpsql.planning.statistics import ROWS, UNITS, Statistic
 from dpsql.policy.names import quote_identifier
+from dpsql.sql.compile.columns import name_total, name_value, name_value_count
 from dpsql.sql.compile.compiler import MAX_INTEGER, Compiler
 from dpsql.sql.compile.contribution_bounds import ONE, Summand, bound_unit_total
 from dpsql.sql.compile.scan_conditions import emit_stored_decimals
@@ -133,13 +134,13 @@ def find_point_column(measure: Measure) -> Column | None:
 
 def _name_point_column(index: int) -> str:
     """Return the name under which a scan offers the points of a measure; no column of a table has it."""
-    return quote_identifier(f"#x{index}")
+    return quote_identifier(f"#point_{index + 1}")
 
 
 # The summed values of a unit's rows in a group.
 
 
-_NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
+_NAMES = {Moment.COUNT: name_value_count, Moment.TOTAL: name_total}
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,9 @@ class UnitSums:
     @property
     def moments(self) -> dict[str, Statistic]:
         """Return the columns of numbers of units and rows, and of the sums over rows."""
-        counts = {"units": UNITS, "n": ROWS} if self.analysis.bound.per_unit else {"n": ROWS}
+        counts = (
+            {"unit_count": UNITS, "row_count": ROWS} if self.analysis.bound.per_unit else {"row_count": ROWS}
+        )
         return {
             **counts,
             **{_name_sum_column(statistic): statistic for statistic in self._iterate_statistics()},
@@ -182,7 +185,7 @@ class UnitSums:
     def pair_summands(self) -> dict[str, Summand]:
         """Return what is added up of unit-group pairs, under the names of `moments`: units, rows, and limited sums over rows."""
         limited = {name: Summand(name, part.max_magnitude) for name, part in self.iterate_limited_sums()}
-        return {"units": ONE, "n": Summand("m", self.analysis.bound.rows), **limited}
+        return {"unit_count": ONE, "row_count": Summand("counted_rows", self.analysis.bound.rows), **limited}
 
     @property
     def pair_columns(self) -> list[str]:
@@ -210,11 +213,13 @@ class UnitSums:
 
     def _emit_row_sum(self, moment: Moment, index: int) -> str:
         if moment is Moment.COUNT:
-            return f"COUNT(x{index})"
+            return f"COUNT({name_value(index)})"
         return emit_measure_total(self.compiler, self.analysis.measures[index], index)
 
     def _build_count(self, index: int) -> Summand:
-        return Summand(self._limit_to_rows(f"LEAST(c{index}, m)"), self.analysis.bound.rows)
+        return Summand(
+            self._limit_to_rows(f"LEAST({name_value_count(index)}, counted_rows)"), self.analysis.bound.rows
+        )
 
     def _limit_to_rows(self, count: str) -> str:
         return self.compiler.dialect.integers.to_narrow_int(count, 0, self.analysis.bound.rows)
@@ -224,10 +229,15 @@ class UnitSums:
         low, high = _get_point_range(measure)
         least, most = min(low, 0), max(high, 0)
         if self._is_counted(index):
-            total, count = f"t{index}", self._build_count(index).text
+            total, count = name_total(index), self._build_count(index).text
         else:
             # LEAST of a number and NULL is the number.
-            total, count, low, high = f"COALESCE(t{index}, 0)", self._limit_to_rows("m"), least, most
+            total, count, low, high = (
+                f"COALESCE({name_total(index)}, 0)",
+                self._limit_to_rows("counted_rows"),
+                least,
+                most,
+            )
         greatest, rows = bound_unit_total(self.analysis, measure), self.analysis.bound.rows
         wide = self.compiler.dialect.integers.to_wide_int(count, greatest)
         clamped = f"LEAST(GREATEST({total}, {wide} * ({low})), {wide} * ({high}))"
@@ -239,8 +249,8 @@ class UnitSums:
 def emit_measure_total(compiler: Compiler, measure: Measure, index: int) -> str:
     """Return the sum of the lattice points of a measure over the rows, which have its points or its values."""
     if find_point_column(measure) is None:
-        return emit_point_sum(compiler, measure, f"x{index}")
-    return compiler.dialect.integers.emit_exact_sum(f"x{index}", _bound_point_magnitude(measure))
+        return emit_point_sum(compiler, measure, name_value(index))
+    return compiler.dialect.integers.emit_exact_sum(name_value(index), _bound_point_magnitude(measure))
 
 
 def emit_point_sum(compiler: Compiler, measure: Measure, name: str) -> str:
@@ -265,4 +275,6 @@ def _get_point_range(measure: Measure) -> tuple[int, int]:
 
 def _name_sum_column(statistic: Statistic) -> str:
     moment, index = statistic
-    return f"{_NAMES[moment]}{index}"
+    if index is None:
+        raise TypeError("only statistics of measures have a column of their own")
+    return _NAMES[moment](index)

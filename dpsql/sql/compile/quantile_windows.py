@@ -16,6 +16,7 @@ from dpsql.analysis.release_analysis import Analysis, Lattice, Measure
 from dpsql.plan.interval import get_date_at, get_time_at, get_timestamp_at
 from dpsql.plan.types import Type
 from dpsql.planning.quantiles import QuantileSelection
+from dpsql.sql.compile.columns import name_window
 from dpsql.sql.compile.compiler import Compiler
 from dpsql.sql.compile.contribution_bounds import CONTRIBUTION, emit_bounded_groups
 from dpsql.sql.compile.lattice import emit_lattice_point
@@ -32,7 +33,7 @@ def emit_quantile_windows(
     keys: Sequence[str],
     asked: Sequence[tuple[int, QuantileSelection]],
 ) -> str:
-    """Return the query for windows of one measure: the group keys, then w0, w1 and so on by their numbers.
+    """Return the query for windows of one measure: the group keys, then window_1, window_2 and so on by their numbers.
 
     A window is a list: how many values the group has, how many lie before the first point, then each
     point and the number of values at it.
@@ -42,24 +43,26 @@ def emit_quantile_windows(
     width = max(0, asked[0][1].lattice.width.bit_length() - _BITS)
     by = ", ".join(keys)
     parted = f"PARTITION BY {by}" * bool(keys)
-    binned = _emit_bin(compiler, "p", width)
+    binned = _emit_bin(compiler, "point", width)
     counted = compiler.dialect.queries.emit_derived_table(
-        f"\n    SELECT {', '.join([*keys, f'{binned} AS b', 'COUNT(*) AS n'])}\n"
-        f"    FROM {points} GROUP BY {', '.join([*keys, 'b'])}"
+        f"\n    SELECT {', '.join([*keys, f'{binned} AS bin', 'COUNT(*) AS bin_values'])}\n"
+        f"    FROM {points} GROUP BY {', '.join([*keys, 'bin'])}"
     )
     ctes.append(
-        f"{_BINS} AS (\n  SELECT *, SUM(n) OVER ({parted} ORDER BY b) AS upto, SUM(n) OVER ({parted}) AS total FROM {counted})"
+        f"{_BINS} AS (\n  SELECT *, SUM(bin_values) OVER ({parted} ORDER BY bin) AS values_up_to, SUM(bin_values) OVER ({parted}) AS total_values FROM {counted})"
     )
-    items, joined = [f"t.{key}" for key in keys], []
+    items, joined = [f"groups.{key}" for key in keys], []
     for index, quantile in asked:
-        name = f"r{index}"
-        items.append(f"{name}.w AS w{index}")
-        on = " AND ".join(f"t.{key} IS NOT DISTINCT FROM {name}.{key}" for key in keys)
+        name = f"near_{index + 1}"
+        items.append(f"{name}.rank_window AS {name_window(index)}")
+        on = " AND ".join(f"groups.{key} IS NOT DISTINCT FROM {name}.{key}" for key in keys)
         joined.append(
             f"JOIN ({_emit_window(compiler, quantile, keys, width, points)}) AS {name} ON {on or 'TRUE'}"
         )
     groups = f"SELECT DISTINCT {by} FROM {_BINS}" if keys else "SELECT 1"
-    return "\n".join([f"WITH {', '.join(ctes)}", f"SELECT {', '.join(items)} FROM ({groups}) AS t", *joined])
+    return "\n".join(
+        [f"WITH {', '.join(ctes)}", f"SELECT {', '.join(items)} FROM ({groups}) AS groups", *joined]
+    )
 
 
 def _emit_bin(compiler: Compiler, at: str, width: int) -> str:
@@ -76,20 +79,20 @@ def _emit_window(
 ) -> str:
     offset = _emit_offset(compiler, quantile)
     near = (
-        f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
-        f"WHERE upto * {_emit_wide_integer(compiler, quantile.steps_per_row)} >= {offset} - {_emit_wide_integer(compiler, quantile.cutoff)} "
-        f"AND (upto - n) * {_emit_wide_integer(compiler, quantile.steps_per_row)} <= {offset} + {_emit_wide_integer(compiler, quantile.cutoff)}"
+        f"SELECT {', '.join([*keys, 'bin', 'total_values', 'values_up_to - bin_values AS values_before'])} FROM {_BINS} "
+        f"WHERE values_up_to * {_emit_wide_integer(compiler, quantile.steps_per_row)} >= {offset} - {_emit_wide_integer(compiler, quantile.cutoff)} "
+        f"AND (values_up_to - bin_values) * {_emit_wide_integer(compiler, quantile.steps_per_row)} <= {offset} + {_emit_wide_integer(compiler, quantile.cutoff)}"
     )
-    on = [f"p.{key} IS NOT DISTINCT FROM b.{key}" for key in keys]
-    on.append(f"{_emit_bin(compiler, 'p.p', width)} = b.b")
-    named = [f"p.{key} AS {key}" for key in keys]
+    on = [f"points.{key} IS NOT DISTINCT FROM near_bins.{key}" for key in keys]
+    on.append(f"{_emit_bin(compiler, 'points.point', width)} = near_bins.bin")
+    named = [f"points.{key} AS {key}" for key in keys]
     run = (
-        f"SELECT {', '.join([*named, 'p.p AS p', 'COUNT(*) AS n', 'MIN(b.total) AS total', 'MIN(b.before) AS before'])}\n"
-        f"    FROM {points} AS p JOIN ({near}) AS b ON {' AND '.join(on)}\n"
-        f"    GROUP BY {', '.join([*(f'p.{key}' for key in keys), 'p.p'])}"
+        f"SELECT {', '.join([*named, 'points.point AS point', 'COUNT(*) AS point_values', 'MIN(near_bins.total_values) AS total_values', 'MIN(near_bins.values_before) AS values_before'])}\n"
+        f"    FROM {points} AS points JOIN ({near}) AS near_bins ON {' AND '.join(on)}\n"
+        f"    GROUP BY {', '.join([*(f'points.{key}' for key in keys), 'points.point'])}"
     )
     by = f" GROUP BY {', '.join(keys)}" * bool(keys)
-    return compiler.dialect.lists.emit_packed_window(keys, run, by, "w")
+    return compiler.dialect.lists.emit_packed_window(keys, run, by, "rank_window")
 
 
 def _emit_offset(compiler: Compiler, quantile: QuantileSelection) -> str:
@@ -97,15 +100,15 @@ def _emit_offset(compiler: Compiler, quantile: QuantileSelection) -> str:
     if not quantile.shift:
         direction = "-" if quantile.interval_end < 0 else "+"
         return (
-            f"total * {_emit_wide_integer(compiler, quantile.steps_below)}"
+            f"total_values * {_emit_wide_integer(compiler, quantile.steps_below)}"
             + f" {direction} {_emit_wide_integer(compiler, quantile.reach)}" * bool(quantile.interval_end)
         )
-    moved = f"LEAST(total * {_emit_wide_integer(compiler, quantile.steps_per_row // 2)}, {_emit_wide_integer(compiler, quantile.shift)} + total * {_emit_wide_integer(compiler, quantile.least_growth)})"
-    inside = f"GREATEST(total * {_emit_wide_integer(compiler, quantile.steps_to_end)}, {moved})"
+    moved = f"LEAST(total_values * {_emit_wide_integer(compiler, quantile.steps_per_row // 2)}, {_emit_wide_integer(compiler, quantile.shift)} + total_values * {_emit_wide_integer(compiler, quantile.least_growth)})"
+    inside = f"GREATEST(total_values * {_emit_wide_integer(compiler, quantile.steps_to_end)}, {moved})"
     return (
         inside
         if quantile.rank < Fraction(1, 2)
-        else f"total * {_emit_wide_integer(compiler, quantile.steps_per_row)} - {inside}"
+        else f"total_values * {_emit_wide_integer(compiler, quantile.steps_per_row)} - {inside}"
     )
 
 
@@ -113,29 +116,29 @@ def _emit_points(
     compiler: Compiler, analysis: Analysis, measure: Measure, keys: Sequence[str]
 ) -> tuple[list[str], str]:
     """Return the common table expressions for a table with one row per counted value, the keys and `p`; and its name."""
-    source = f"SELECT {', '.join([*(['u'] * analysis.bound.per_unit), *keys, f'{_emit_value_point(compiler, measure)} AS p'])}"
+    source = f"SELECT {', '.join([*(['unit_id'] * analysis.bound.per_unit), *keys, f'{_emit_value_point(compiler, measure)} AS point'])}"
     source += f"\n  FROM {compiler.dialect.queries.emit_derived_table(emit_rows(compiler, analysis, ordered=measure))}"
     found = compiler.dialect.queries.emit_derived_table(f"\n  {source}")
     if not analysis.bound.per_unit:
-        return compiler.emit_shared_cte(_POINTS, f"SELECT * FROM {found} WHERE p IS NOT NULL")
+        return compiler.emit_shared_cte(_POINTS, f"SELECT * FROM {found} WHERE point IS NOT NULL")
     bound = analysis.bound
-    values = f"{compiler.dialect.lists.emit_value_list_aggregate('p')} AS s"
+    values = f"{compiler.dialect.lists.emit_value_list_aggregate('point')} AS sorted_points"
     contribution = (
-        f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', values])}\n"
-        f"  FROM {found}\n  GROUP BY {', '.join(['u', *keys])}"
+        f"SELECT {', '.join(['unit_id', *keys, 'COUNT(*) AS unit_rows', values])}\n"
+        f"  FROM {found}\n  GROUP BY {', '.join(['unit_id', *keys])}"
     )
-    columns = ", ".join([*keys, "s"])
+    columns = ", ".join([*keys, "sorted_points"])
     if keys:
         ctes, counted = emit_bounded_groups(
             compiler, analysis, bound, keys=keys, columns=columns, contribution=contribution, often=True
         )
     else:
         ctes, held = compiler.emit_shared_cte(CONTRIBUTION, contribution)
-        counted = f"SELECT {columns}, LEAST(n, {bound.rows}) AS m FROM {held}"
+        counted = f"SELECT {columns}, LEAST(unit_rows, {bound.rows}) AS counted_rows FROM {held}"
     # If a unit has more values than count, evenly spaced ones of its sorted values.
-    some = compiler.dialect.lists.emit_evenly_spaced_elements("s", "m")
+    some = compiler.dialect.lists.emit_evenly_spaced_elements("sorted_points", "counted_rows")
     ctes.append(
-        f"{_POINTS} AS (\n  SELECT {', '.join([*keys, f'{some} AS p'])} FROM {compiler.dialect.queries.emit_derived_table(counted)} WHERE m > 0 AND s IS NOT NULL)"
+        f"{_POINTS} AS (\n  SELECT {', '.join([*keys, f'{some} AS point'])} FROM {compiler.dialect.queries.emit_derived_table(counted)} WHERE counted_rows > 0 AND sorted_points IS NOT NULL)"
     )
     return ctes, _POINTS
 
@@ -148,18 +151,18 @@ def _emit_value_point(compiler: Compiler, measure: Measure) -> str:
     match measure.expr.type:
         case Type.DATE:
             return _emit_clamped_point(
-                compiler, compiler.dialect.points.emit_day_number("x"), lattice, get_date_at
+                compiler, compiler.dialect.points.emit_day_number("value"), lattice, get_date_at
             )
         case Type.TIMESTAMP:
             return _emit_clamped_point(
-                compiler, compiler.dialect.points.emit_epoch_microseconds("x"), lattice, get_timestamp_at
+                compiler, compiler.dialect.points.emit_epoch_microseconds("value"), lattice, get_timestamp_at
             )
         case Type.TIME:
             return _emit_clamped_point(
-                compiler, compiler.dialect.points.emit_epoch_microseconds("x"), lattice, get_time_at
+                compiler, compiler.dialect.points.emit_epoch_microseconds("value"), lattice, get_time_at
             )
         case _:
-            return emit_lattice_point(compiler, measure.expr, lattice, "x", measure.interval)
+            return emit_lattice_point(compiler, measure.expr, lattice, "value", measure.interval)
 
 
 def _emit_clamped_point(
@@ -167,4 +170,6 @@ def _emit_clamped_point(
 ) -> str:
     """Return the index of a day or timestamp, where each is a point; values beyond the ends, infinite ones included, are moved to them."""
     low, high = (compiler.emit_constant(at(Fraction(end))) for end in (lattice.low, lattice.high))
-    return f"CASE WHEN x < {low} THEN {lattice.low} WHEN x > {high} THEN {lattice.high} ELSE {place} END"
+    return (
+        f"CASE WHEN value < {low} THEN {lattice.low} WHEN value > {high} THEN {lattice.high} ELSE {place} END"
+    )

@@ -38,6 +38,7 @@ from dpsql.plan.tables import Link, Scan, UnitKind
 from dpsql.plan.types import Type, Value, find_common_type
 from dpsql.policy.names import quote_identifier
 from dpsql.sql.compile import group_keys
+from dpsql.sql.compile.columns import name_group_key, name_value
 from dpsql.sql.compile.compiler import Compiler, emit_column
 from dpsql.sql.compile.lattice import emit_scan_points, find_offered_point
 from dpsql.sql.compile.per_unit_aggregates import (
@@ -58,7 +59,7 @@ _NONE = StoredConditions()
 _FEW = 100
 """Rows of constants up to which they are written one by one."""
 
-UNIT, OWNER, KEY, VALUE = '"#unit"', '"#owner"', '"#key"', '"#value"'
+UNIT, OWNER, KEY, VALUE = '"#unit_id"', '"#owner"', '"#key"', '"#value"'
 
 
 def emit_rows(
@@ -69,26 +70,30 @@ def emit_rows(
     *,
     all_places: bool = False,
 ) -> str:
-    """Return the query for the rows: the unit as `u`, each key under its name, the measures as `x0`, `x1` and so on.
+    """Return the query for the rows: the unit as `unit_id`, the keys as `group_key_1` and so on, the measures as `value_1` and so on.
 
     These are values, or lattice points where scans offer them: `lattice.emit_measure_total` adds up either.
     Where the `values` of a measure are counted, it alone, with one form for each value; where its values
-    are put in order, it alone as `x`. With `all_places` there are rows too that `group_keys.emit_having_clause` leaves out.
+    are put in order, it alone as `value`. With `all_places` there are rows too that `group_keys.emit_having_clause` leaves out.
     """
     release, units = analysis.release, analysis.bound.per_unit
-    items = [f"{group_keys.emit_group_key(compiler, key, analysis)} AS {key.name}" for key in release.keys]
+    items = [
+        f"{group_keys.emit_group_key(compiler, key, analysis)} AS {name_group_key(release, key)}"
+        for key in release.keys
+    ]
     offered = list(group_keys.emit_domain_indices(compiler, release))
     if values is not None:
         read = [values.expr]
         items.append(f"{compiler.emit_canonical_value(values.expr)} AS {VALUE}")
     elif ordered is not None:
         read = [ordered.expr]
-        items.append(f"{_emit_aggregated_value(compiler, ordered)} AS x")
+        items.append(f"{_emit_aggregated_value(compiler, ordered)} AS value")
     else:
         summed = [(index, part) for index, part in enumerate(analysis.measures) if part.counts_rows]
         points = {index: find_offered_point(part, index) for index, part in summed}
         items += [
-            f"{points[index] or _emit_aggregated_value(compiler, part)} AS x{index}" for index, part in summed
+            f"{points[index] or _emit_aggregated_value(compiler, part)} AS {name_value(index)}"
+            for index, part in summed
         ]
         read = [part.expr for index, part in summed if points[index] is None]
         offered += emit_scan_points(compiler, analysis)
@@ -101,7 +106,7 @@ def emit_rows(
     rate = find_sampling_rate(release.input)
     if units:
         name = name_unit_column(release.input)
-        items.insert(0, f"{name} AS u")
+        items.insert(0, f"{name} AS unit_id")
         where.insert(0, f"{name} IS NOT NULL")
         if rate is not None:
             where.append(emit_sample_condition(compiler, name, rate))
@@ -147,7 +152,7 @@ def emit_multiplicity(compiler: Compiler, join: Join) -> str:
         return f"SELECT COUNT(*) FROM {source}"
     there = " AND ".join(f"{text} IS NOT NULL" for text in compared)
     return (
-        f"SELECT COALESCE(MAX(n), 0) FROM (SELECT COUNT(*) AS n FROM {source} "
+        f"SELECT COALESCE(MAX(row_count), 0) FROM (SELECT COUNT(*) AS row_count FROM {source} "
         f"WHERE {there} GROUP BY {', '.join(compared)})"
     )
 
@@ -482,9 +487,9 @@ def emit_crossings(compiler: Compiler, ours: Scan, theirs: Scan, on: Sequence[tu
             for place, key in enumerate(keys)
         ]
         sides.append(_emit_select([*items, f"{unit} AS {UNIT}"], source, [f"{unit} IS NOT NULL"]))
-    equal = [f"a.{_name_key_column(place)} = b.{_name_key_column(place)}" for place in range(len(on))]
-    crossing = _emit_select((), f"({sides[1]}) AS b", [*equal, f"b.{UNIT} <> a.{UNIT}"])
-    return f"SELECT COUNT(*) FROM ({sides[0]}) AS a WHERE EXISTS ({crossing})"
+    equal = [f"ours.{_name_key_column(place)} = theirs.{_name_key_column(place)}" for place in range(len(on))]
+    crossing = _emit_select((), f"({sides[1]}) AS theirs", [*equal, f"theirs.{UNIT} <> ours.{UNIT}"])
+    return f"SELECT COUNT(*) FROM ({sides[0]}) AS ours WHERE EXISTS ({crossing})"
 
 
 def emit_count_without_unit(compiler: Compiler, scan: Scan) -> str | None:

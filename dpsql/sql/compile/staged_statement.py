@@ -20,6 +20,7 @@ from dpsql.analysis.release_analysis import Analysis
 from dpsql.plan.nodes import Values
 from dpsql.planning.clamp_histogram import ClampedSum, ClampTarget, list_clamp_targets
 from dpsql.planning.clamping import Amount, Clamp
+from dpsql.sql.compile.columns import name_group_keys
 from dpsql.sql.compile.compiler import Compiler
 from dpsql.sql.compile.contribution_bounds import (
     GROUPS,
@@ -62,7 +63,7 @@ def emit_stages(
 
     Where the groups of all units are put in order anyway, pairs have what is known of their units, and no other table does.
     """
-    keys = analysis.release.key_names
+    keys = name_group_keys(analysis.release)
     ctes, source = pairs
     alone = compiler.dialect.capabilities.ranks_all_groups
     query = (
@@ -74,7 +75,7 @@ def emit_stages(
     totals = [f"{text} AS {name}" for name, text in emit_unit_totals(compiler, analysis, clamps).items()]
     totals += [f"COUNT(*) AS {GROUPS}" for clamp in clamps if clamp.amount is Amount.GROUPS]
     if totals and not alone:
-        tables.append((UNITS, f"SELECT u, {', '.join(totals)} FROM {PAIRS} GROUP BY u"))
+        tables.append((UNITS, f"SELECT unit_id, {', '.join(totals)} FROM {PAIRS} GROUP BY unit_id"))
     histograms = [
         _emit_histogram(compiler, analysis, clamps[target.clamp], target, index)
         for index, target in _list_selection_targets(clamps)
@@ -98,13 +99,13 @@ def _emit_histogram(
     if clamp.amount is not Amount.GROUPS:
         (compared, _), of_units = build_clamp_summands(compiler, analysis, clamp, target), clamp.across_groups
     source = _emit_unit_rows(compiler) if of_units else PAIRS
-    return f"SELECT {index} AS t, {emit_interval_counts(compiler, compared, clamp, source)}"
+    return f"SELECT {index} AS target_index, {emit_interval_counts(compiler, compared, clamp, source)}"
 
 
 def _emit_unit_rows(compiler: Compiler) -> str:
     """Return one row for each unit: its first pair, if there is no table of units."""
     return (
-        compiler.dialect.queries.emit_derived_table(f"SELECT * FROM {PAIRS} WHERE g = 1", UNITS)
+        compiler.dialect.queries.emit_derived_table(f"SELECT * FROM {PAIRS} WHERE group_rank = 1", UNITS)
         if compiler.dialect.capabilities.ranks_all_groups
         else UNITS
     )
@@ -152,14 +153,14 @@ def emit_clamped_groups(
     selected: Values | None = None,
 ) -> str:
     """Return the query of the groups: their keys and these totals. With `selected`, only the groups with these keys are read."""
-    keys = analysis.release.key_names
+    keys = name_group_keys(analysis.release)
     across = (
         any(clamp.across_groups and clamp.chosen for clamp in clamps)
         and not compiler.dialect.capabilities.ranks_all_groups
     )
     source = _emit_ranked_pairs(compiler, analysis, keys, clamps)
     if across:
-        source = f"{source} JOIN {UNITS} USING (u)"
+        source = f"{source} JOIN {UNITS} USING (unit_id)"
     if selected is not None:
         on = " AND ".join(f"{PAIRS}.{key} IS NOT DISTINCT FROM {SELECTED}.{key}" for key in keys)
         source = f"{source}\nSEMI JOIN ({emit_constant_rows(compiler, selected)}) AS {SELECTED} ON {on}"
@@ -175,10 +176,10 @@ def _emit_ranked_pairs(
         if clamp.amount is Amount.GROUPS and clamp.chosen and clamp.points[0] < clamp.upper_limit:
             few, many = (
                 compiler.dialect.queries.emit_semi_join(
-                    PAIRS, f"(SELECT u FROM {UNITS} WHERE {GROUPS} {compared} {clamp.points[0]})"
+                    PAIRS, f"(SELECT unit_id FROM {UNITS} WHERE {GROUPS} {compared} {clamp.points[0]})"
                 )
                 for compared in ("<=", ">")
             )
             rank = f"ROW_NUMBER() OVER ({emit_group_order(compiler, analysis, keys)})"
-            return f"(\n  SELECT *, 1 AS g FROM {few}\n  UNION ALL SELECT *, {rank} AS g FROM {many}\n) AS {PAIRS}"
+            return f"(\n  SELECT *, 1 AS group_rank FROM {few}\n  UNION ALL SELECT *, {rank} AS group_rank FROM {many}\n) AS {PAIRS}"
     return PAIRS

@@ -16,6 +16,7 @@ from dpsql.planning.clamping import Clamp
 from dpsql.planning.group_selection import TopKSelection
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import ROWS, UNITS, Statistic, bound_counted_pairs
+from dpsql.sql.compile.columns import name_group_keys, name_histogram, name_value, name_window
 from dpsql.sql.compile.compiler import Compiler, emit_cte
 from dpsql.sql.compile.contribution_bounds import (
     CONTRIBUTION,
@@ -48,12 +49,12 @@ def emit_scores(compiler: Compiler, analysis: Analysis, top_k: TopKSelection) ->
     """Return the query for the group keys and the score of each group that has rows."""
     (item,) = analysis.release.aggregations
     (moment,) = AGGREGATES[item.function].moments
-    keys = analysis.release.key_names
+    keys = name_group_keys(analysis.release)
     by = ", ".join(keys)
     share = f"LEAST(GREATEST({_emit_unit_score(compiler, analysis, moment)}, {top_k.low}), {top_k.high})"
     if analysis.bound.per_unit:
-        source = f"SELECT {by}, {share} AS s\n  FROM {compiler.dialect.queries.emit_derived_table(emit_rows(compiler, analysis))}\n  GROUP BY u, {by}"
-        body = f"SELECT {by}, SUM(s) AS score\nFROM {compiler.dialect.queries.emit_derived_table(source)}\nGROUP BY {by}"
+        source = f"SELECT {by}, {share} AS unit_score\n  FROM {compiler.dialect.queries.emit_derived_table(emit_rows(compiler, analysis))}\n  GROUP BY unit_id, {by}"
+        body = f"SELECT {by}, SUM(unit_score) AS score\nFROM {compiler.dialect.queries.emit_derived_table(source)}\nGROUP BY {by}"
     else:
         body = f"SELECT {by}, {_emit_unit_score(compiler, analysis, moment)} AS score\nFROM {compiler.dialect.queries.emit_derived_table(emit_rows(compiler, analysis))}\nGROUP BY {by}"
     texts = emit_key_values(compiler, analysis)
@@ -69,7 +70,7 @@ def _emit_unit_score(compiler: Compiler, analysis: Analysis, moment: Moment) -> 
         case Moment.UNITS:
             return "1" if analysis.bound.per_unit else "COUNT(*)"
         case Moment.COUNT:
-            return "COUNT(x0)"
+            return f"COUNT({name_value(0)})"
         case _:
             return f"COALESCE({emit_measure_total(compiler, analysis.measures[0], 0)}, 0)"
 
@@ -147,12 +148,12 @@ def _emit_release(
     top_k: TopKSelection | None,
     clamps: Sequence[Clamp],
 ) -> ReleaseStatement:
-    compiler, analysis, keys = sums.compiler, sums.analysis, sums.analysis.release.key_names
+    compiler, analysis, keys = sums.compiler, sums.analysis, name_group_keys(sums.analysis.release)
     if top_k is not None:
         return ReleaseStatement(emit_scores(compiler, analysis, top_k), tuple(keys), score=SCORE)
     if not analysis.bound.per_unit:
         return _finish_statement(compiler, analysis, _emit_per_row(sums), quantiles, sums.moments)
-    histograms = tuple(f"s{index}" for index in range(len(list_clamp_targets(clamps))))
+    histograms = tuple(name_histogram(index) for index in range(len(list_clamp_targets(clamps))))
     body = _emit_per_unit(sums, clamps)
     whole = _finish_statement(compiler, analysis, body, quantiles, sums.moments, steps=histograms)
     whole = replace(whole, histograms=histograms)
@@ -204,7 +205,7 @@ def _emit_sums(
 ) -> ReleaseStatement:
     compiler, analysis = whole.compiler, whole.analysis
     sums = emit_clamped_sums(compiler, analysis, clamps)
-    clamped = {f"s{part.target}_{part.place}": part for part in sums}
+    clamped = {f"clamped_{part.target + 1}_{part.place}": part for part in sums}
     moments = {name: part for name, part in whole.moments.items() if part == UNITS or part in unclamped}
     summed = whole.pair_summands
     totals = [
@@ -214,7 +215,8 @@ def _emit_sums(
     values = None
     if selected is not None:
         columns = tuple(
-            Column(SELECTED, key.name, ColumnInfo(key.expr.type, "")) for key in analysis.release.keys
+            Column(SELECTED, name, ColumnInfo(key.expr.type, ""))
+            for name, key in zip(name_group_keys(analysis.release), analysis.release.keys, strict=True)
         )
         values = Values(tuple(selected), SELECTED, columns)
     body = emit_clamped_groups(compiler, analysis, clamps, totals, values)
@@ -247,13 +249,13 @@ def _finish_statement(
 
     `totals` are the columns of its moments, `steps` those of what clamps are chosen or computed from.
     """
-    keys = analysis.release.key_names
+    keys = name_group_keys(analysis.release)
     values = {
-        f"d{index}": (Moment.DISTINCT, index)
+        f"distinct_count_{index + 1}": (Moment.DISTINCT, index)
         for index, part in enumerate(analysis.measures)
         if part.counts_distinct
     } | {
-        f"e{index}": (Moment.DISTINCT_TOTAL, index)
+        f"distinct_total_{index + 1}": (Moment.DISTINCT_TOTAL, index)
         for index, part in enumerate(analysis.measures)
         if part.sums_distinct
     }
@@ -263,7 +265,7 @@ def _finish_statement(
         body = _join_distinct_values(compiler, analysis, keys, body, read)
         # Histograms stand after all moments.
         read = [*moments, *steps]
-    near = [f"w{index}" for index in range(len(quantiles))]
+    near = [name_window(index) for index in range(len(quantiles))]
     if quantiles:
         body = _join_quantile_windows(compiler, analysis, body, read, quantiles)
         read += near
@@ -280,9 +282,9 @@ def _finish_statement(
 
 def _emit_per_row(sums: UnitSums) -> str:
     """Return each row is a unit: rows are aggregated directly."""
-    compiler, analysis, keys = sums.compiler, sums.analysis, sums.analysis.release.key_names
+    compiler, analysis, keys = sums.compiler, sums.analysis, name_group_keys(sums.analysis.release)
     lines = [
-        f"SELECT {', '.join([*keys, 'COUNT(*) AS n', *sums.row_sums])}",
+        f"SELECT {', '.join([*keys, 'COUNT(*) AS row_count', *sums.row_sums])}",
         f"FROM {_emit_row_source(compiler, analysis)}",
     ]
     return "\n".join([*lines, *_emit_grouping(keys, analysis.bound.min_frequency)])
@@ -305,7 +307,7 @@ def _emit_grouping(keys: Sequence[str], min_frequency: int) -> Iterable[str]:
 
 def _emit_per_unit(sums: UnitSums, clamps: Sequence[Clamp]) -> str:
     """Aggregate rows by unit and group, bound them, and sum them over units."""
-    compiler, analysis, keys = sums.compiler, sums.analysis, sums.analysis.release.key_names
+    compiler, analysis, keys = sums.compiler, sums.analysis, name_group_keys(sums.analysis.release)
     ctes, source = _emit_pairs(sums, clamps)
     if clamps:
         pairs = emit_counted_pairs(compiler, analysis, clamps, source, sums.pair_columns)
@@ -318,7 +320,7 @@ def _emit_per_unit(sums: UnitSums, clamps: Sequence[Clamp]) -> str:
             f"WITH {', '.join(ctes)}",
             f"SELECT {', '.join([*keys, *totals])}",
             f"FROM {compiler.dialect.queries.emit_derived_table(source)}",
-            "WHERE m > 0",
+            "WHERE counted_rows > 0",
             *_emit_grouping(keys, analysis.bound.min_frequency),
         ]
     )
@@ -326,19 +328,19 @@ def _emit_per_unit(sums: UnitSums, clamps: Sequence[Clamp]) -> str:
 
 def _emit_pairs(sums: UnitSums, clamps: Sequence[Clamp]) -> tuple[list[str], str]:
     """Return the common table expressions and the query of the unit-group pairs with their counted rows."""
-    compiler, analysis, keys = sums.compiler, sums.analysis, sums.analysis.release.key_names
+    compiler, analysis, keys = sums.compiler, sums.analysis, name_group_keys(sums.analysis.release)
     bound = analysis.bound
     contribution = (
-        f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', *sums.row_sums])}\n"
-        f"  FROM {_emit_row_source(compiler, analysis, all_places=True)}\n  GROUP BY {', '.join(['u', *keys])}{emit_having_clause(compiler, analysis)}"
+        f"SELECT {', '.join(['unit_id', *keys, 'COUNT(*) AS unit_rows', *sums.row_sums])}\n"
+        f"  FROM {_emit_row_source(compiler, analysis, all_places=True)}\n  GROUP BY {', '.join(['unit_id', *keys])}{emit_having_clause(compiler, analysis)}"
     )
     if not keys:
-        listed = ", ".join([*sums.names, f"LEAST(n, {bound.rows}) AS m"])
+        listed = ", ".join([*sums.names, f"LEAST(unit_rows, {bound.rows}) AS counted_rows"])
         ctes, source = emit_cte(CONTRIBUTION, contribution)
         return ctes, f"SELECT {listed} FROM {source}"
-    names = [*(["u"] if needs_group_ranks(clamps) else []), *keys, *sums.names]
+    names = [*(["unit_id"] if needs_group_ranks(clamps) else []), *keys, *sums.names]
     # The first groups of a unit count.
-    ranks = ["place AS g"] * (needs_group_ranks(clamps) and compiler.dialect.capabilities.ranks_all_groups)
+    ranks = ["group_rank"] * (needs_group_ranks(clamps) and compiler.dialect.capabilities.ranks_all_groups)
     return emit_bounded_groups(
         compiler, analysis, bound, keys=keys, columns=", ".join([*names, *ranks]), contribution=contribution
     )
@@ -350,13 +352,16 @@ def _join_distinct_values(
     """Return the groups, joined with their numbers of distinct values, and with their totals."""
     # A group of the rows may have no value.
     parts = [
-        (f"COALESCE({{0}}.d, 0) AS d{index}", _emit_distinct_values(compiler, analysis, measure, keys))
+        (
+            f"COALESCE({{0}}.distinct_count, 0) AS distinct_count_{index + 1}",
+            _emit_distinct_values(compiler, analysis, measure, keys),
+        )
         for index, measure in enumerate(analysis.measures)
         if measure.counts_distinct
     ]
     parts += [
         (
-            f"COALESCE({{0}}.e, 0) AS e{index}",
+            f"COALESCE({{0}}.distinct_total, 0) AS distinct_total_{index + 1}",
             _emit_distinct_values(compiler, analysis, measure, keys, total=True),
         )
         for index, measure in enumerate(analysis.measures)
@@ -373,12 +378,12 @@ def _join_quantile_windows(
     quantiles: Sequence[QuantileSelection],
 ) -> str:
     """Return the groups, joined with the windows of values near the ranks of the quantiles."""
-    keys = analysis.release.key_names
+    keys = name_group_keys(analysis.release)
     measures = dict.fromkeys(part.measure for part in quantiles)
     parts = []
     for measure in measures:
         asked = [(index, part) for index, part in enumerate(quantiles) if part.measure == measure]
-        items = ", ".join(f"{{0}}.w{index}" for index, _ in asked)
+        items = ", ".join(f"{{0}}.{name_window(index)}" for index, _ in asked)
         parts.append((items, emit_quantile_windows(compiler, analysis, keys, asked)))
     return _join_groups(compiler, keys, body, read, parts)
 
@@ -390,10 +395,10 @@ def _join_groups(
 
     So the counted rows of a group do not decide whether its values are released, which would raise the sensitivity.
     """
-    texts = {key: f"g.{key}" for key in keys}
-    items, lines = [f"g.{name}" for name in read], [f"FROM ({body}) AS g"]
+    texts = {key: f"counted_groups.{key}" for key in keys}
+    items, lines = [f"counted_groups.{name}" for name in read], [f"FROM ({body}) AS counted_groups"]
     for index, (item, query) in enumerate(parts):
-        name = f"v{index}"
+        name = f"joined_{index + 1}"
         items.append(item.format(name))
         on = [(text, f"{name}.{key}") for key, text in texts.items()]
         lines.append(
@@ -417,9 +422,9 @@ def _emit_distinct_values(
         source = compiler.dialect.queries.emit_derived_table(
             f"SELECT DISTINCT {', '.join([*keys, VALUE])} FROM {source}"
         )
-        counted = ", ".join([*keys, f"{emit_point_sum(compiler, measure, VALUE)} AS e"])
+        counted = ", ".join([*keys, f"{emit_point_sum(compiler, measure, VALUE)} AS distinct_total"])
     else:
-        counted = ", ".join([*keys, f"COUNT(DISTINCT {VALUE}) AS d"])
+        counted = ", ".join([*keys, f"COUNT(DISTINCT {VALUE}) AS distinct_count"])
     return f"{ctes}SELECT {counted} FROM {source}{by}"
 
 
@@ -431,13 +436,16 @@ def _emit_limited_values(
     if not analysis.bound.per_unit:
         return "", compiler.dialect.queries.emit_derived_table(source)
     pair = [*keys, VALUE]
-    grouped = f"SELECT {', '.join(['u', *pair])}, 1 AS n\n  FROM {compiler.dialect.queries.emit_derived_table(source)}\n  GROUP BY {', '.join(['u', *pair])}"
+    grouped = f"SELECT {', '.join(['unit_id', *pair])}, 1 AS unit_rows\n  FROM {compiler.dialect.queries.emit_derived_table(source)}\n  GROUP BY {', '.join(['unit_id', *pair])}"
     pairs = bound_counted_pairs(measure.most_distinct, analysis.bound)
     bound = replace(analysis.bound, limits_groups=False, rows=pairs)
     ctes, counted = emit_bounded_groups(
         compiler, analysis, bound, keys=pair, columns=", ".join(pair), contribution=grouped
     )
-    return f"WITH {', '.join(ctes)}\n", f"{compiler.dialect.queries.emit_derived_table(counted)} WHERE m > 0"
+    return (
+        f"WITH {', '.join(ctes)}\n",
+        f"{compiler.dialect.queries.emit_derived_table(counted)} WHERE counted_rows > 0",
+    )
 
 
 # Emit the marginals of a count by several keys: sums of the statement's groups by some sets of its keys.
