@@ -64,7 +64,7 @@ from dpsql.plan.nodes import (
     iterate_sources,
     list_optional_aliases,
 )
-from dpsql.plan.steps import list_required_steps
+from dpsql.plan.steps import list_required_steps, list_steps
 from dpsql.plan.types import Type
 
 _LISTED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DOUBLE})
@@ -100,6 +100,8 @@ def look_up_values(
         ):
             rows = Filter(rows, condition)
     query = OuterQuery(rows, (Output("k", expr),), limit=most + 1, distinct=True)
+    if any(isinstance(step, Release) for read in (query, *unmatched) for step in list_steps(read)):
+        return None  # known once that is released, which is after the plan is made
     found = [value for (value,) in facts.read_rows(query)]
     if len(found) > most:
         return None

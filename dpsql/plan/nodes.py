@@ -7,7 +7,7 @@ boundary and reads released values only, so it costs no privacy loss.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -417,6 +417,11 @@ def is_private(relation: Relation) -> bool:
     if isinstance(relation, Scan):
         return relation.unit.private
     return any(map(is_private, list_inputs(relation)))
+
+
+def find_place(column: Column, columns: Sequence[Column]) -> int:
+    """Return the place of a column among those of its source, by its name: what is known of it may differ, as in a condition."""
+    return [known.name for known in columns].index(column.name)
 
 
 def iterate_sources(relation: Relation) -> Iterator[Source]:

@@ -30,6 +30,7 @@ from dpsql.plan.nodes import (
     Source,
     Values,
     has_public_subquery,
+    find_place,
     iterate_sources,
     list_inputs,
 )
@@ -229,11 +230,11 @@ def _is_noiseless_column(column: Column, source: Source) -> bool:
         case Scan() | Values():
             return True
         case PublicSubquery():
-            return mark_noiseless_outputs(source.outer)[source.columns.index(column)]
+            return mark_noiseless_outputs(source.outer)[find_place(column, source.columns)]
         case Project():
-            return is_noiseless(source.items[source.columns.index(column)], source.input)
+            return is_noiseless(source.items[find_place(column, source.columns)], source.input)
         case PerUnitGroupBy():
-            place = source.columns.index(column)
+            place = find_place(column, source.columns)
             if place < len(source.keys):
                 return is_noiseless(source.keys[place], source.input)
             found = source.aggregates[place - len(source.keys)]
@@ -243,7 +244,7 @@ def _is_noiseless_column(column: Column, source: Source) -> bool:
         case PerUnitWindows():
             return False
         case SetOperation(left=left, right=right):
-            place = source.columns.index(column)
+            place = find_place(column, source.columns)
             return all(
                 _is_noiseless_column(side.columns[place], side)
                 for side in (left, right)

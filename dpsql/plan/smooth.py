@@ -24,6 +24,7 @@ from dpsql.plan.nodes import (
     SetOperation,
     Source,
     Values,
+    find_place,
     iterate_sources,
 )
 from dpsql.plan.provenance import is_noiseless
@@ -154,16 +155,19 @@ def _is_smooth_column(column: Column, source: Source) -> bool:
         case Scan() | Values():
             return True
         case PublicSubquery(outer=outer):
-            return _is_smooth(outer.outputs[source.columns.index(column)].expr, outer.source)
+            return _is_smooth(outer.outputs[find_place(column, source.columns)].expr, outer.source)
         case Project(input=below):
-            return _is_smooth(source.items[source.columns.index(column)], below)
+            return _is_smooth(source.items[find_place(column, source.columns)], below)
         case PerUnitGroupBy(input=below):
-            found = source.aggregates[source.columns.index(column) - len(source.keys)]
+            place = find_place(column, source.columns)
+            if place < len(source.keys):
+                return _is_smooth(source.keys[place], below)
+            found = source.aggregates[place - len(source.keys)]
             return _are_all_noiseless(found.arguments, below) or (
                 found.function in _AGGREGATES and all(_is_smooth(each, below) for each in found.arguments)
             )
         case SetOperation(left=left, right=right):
-            place = source.columns.index(column)
+            place = find_place(column, source.columns)
             return all(
                 _is_smooth_column(side.columns[place], side)
                 for side in (left, right)

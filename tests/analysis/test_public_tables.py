@@ -209,6 +209,22 @@ def test_columns_without_public_bounds_are_refused(connection: Connection, sql: 
     assert caught.value.code == "unbounded"
 
 
+@pytest.mark.parametrize(
+    ("sql", "secret"),
+    [
+        ("SELECT LEAST(kind, {}) AS k, COUNT(*) FROM sales JOIN items ON item = id GROUP BY k", True),
+        ("SELECT kind, COUNT(*) FROM sales JOIN items ON item = id WHERE kind <> {} GROUP BY kind", False),
+    ],
+    ids=["in a key", "in a condition"],
+)
+def test_key_that_reads_a_released_value_is_not_public(
+    connection: Connection, sql: str, secret: bool
+) -> None:
+    """Its values are known once that is released: groups are selected privately, unless only a condition reads it."""
+    plan = prepare(connection, sql.format("CAST((SELECT COUNT(*) FROM sales) AS VARCHAR)")).releases[-1].plan
+    assert (plan.analysis.domains is None) == secret
+
+
 def test_best_group_is_one_that_rows_can_have() -> None:
     """The least of empty groups is one whose keys rows can have.
 

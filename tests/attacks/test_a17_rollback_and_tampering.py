@@ -43,7 +43,7 @@ def test_tampering_is_refused_with_its_position(path: Path, name: str) -> None:
     for error in (refused(path), found(path)):
         assert error.code == "ledger_tampered"
         assert (
-            f"entry {number} of the ledger" if number is not None else "the budget of table"
+            f"entry {number} of the ledger" if number is not None else "the stored budget of table"
         ) in error.message
         assert "ana" not in str(error)
         assert "SELECT" not in str(error)

@@ -481,7 +481,7 @@ FAULTS = (
     Fault(
         "what-noise-chose-is-taken-for-noise",
         "dpsql.plan.provenance:_is_noiseless_column",
-        "return mark_noiseless_outputs(source.outer)[source.columns.index(column)]",
+        "return mark_noiseless_outputs(source.outer)[find_place(column, source.columns)]",
         "return False",
         "group keys beyond 2^55 that a query over an answer gives match nothing",
         "tests/attacks/test_a39_ids_beyond_their_type.py::test_rows_match_their_released_group",
