@@ -64,3 +64,10 @@ def test_query_over_a_file_loads_no_dataframe_library(database: Path) -> None:
     loaded = modules_after(_ASKED.format(path=str(database)))
     assert {"duckdb", "sqlglot"} <= loaded
     assert loaded.isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize("room", ["sql", "backends"])
+def test_emission_has_no_context_variable(room: str) -> None:
+    """What emission depends on is an argument: a variable of the context would be one that nobody sees."""
+    modules = (Path(__file__).parents[2] / "dpsql" / room).rglob("*.py")
+    assert [path.name for path in modules if "contextvars" in path.read_text(encoding="utf-8")] == []

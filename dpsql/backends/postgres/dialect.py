@@ -129,7 +129,7 @@ def emit_copied_column(column: str, kind: str) -> str:
     """Emit a column of a public table as Python can hold it: days and moments of the calendar alone, and arrays of one dimension."""
     read, of = quote_identifier(column), parse_element_type(kind)
     if of is not None:
-        each = f"SELECT {emit_copied_column('v', of)} FROM UNNEST({read}) WITH ORDINALITY AS e (v, place) ORDER BY place"
+        each = f"SELECT {emit_copied_column('value', of)} FROM UNNEST({read}) WITH ORDINALITY AS elements (value, place) ORDER BY place"
         return f"CASE WHEN {read} IS NOT NULL THEN ARRAY({each}) END"
     if kind == UNLIMITED:
         return f"CASE WHEN {read} BETWEEN -1e300 AND 1e300 THEN CAST(ROUND({read}, 300) AS {REAL}) END"
@@ -343,7 +343,7 @@ class PostgresLists(ListSyntax):
         pair = "ARRAY[CAST(point AS NUMERIC), CAST(point_values AS NUMERIC)]"
         first = "ARRAY[ARRAY[CAST(MIN(total_values) AS NUMERIC), CAST(MIN(values_before) AS NUMERIC)]]"
         pairs = ", ".join([*keys, f"{first} || ARRAY_AGG({pair} ORDER BY point) AS pairs"])
-        flat = "(SELECT ARRAY_AGG(e ORDER BY o) FROM UNNEST(pairs) WITH ORDINALITY AS f(e, o))"
+        flat = "(SELECT ARRAY_AGG(number ORDER BY place) FROM UNNEST(pairs) WITH ORDINALITY AS numbers(number, place))"
         inner = f"SELECT {pairs} FROM {self.queries.emit_derived_table(rows)}{by} HAVING COUNT(*) > 0"
         return (
             f"SELECT {', '.join([*keys, f'{flat} AS {name}'])} FROM {self.queries.emit_derived_table(inner)}"
@@ -352,8 +352,8 @@ class PostgresLists(ListSyntax):
     def emit_evenly_spaced_elements(self, values: str, most: str) -> str:
         """Find elements by their places, which a series gives."""
         length = f"CARDINALITY({values})"
-        place = f"DIV(CAST(2 * i + 1 AS NUMERIC) * {length}, 2 * GREATEST({most}, 1)) + 1"
-        series = f"GENERATE_SERIES(0, CAST({most} AS BIGINT) - 1) AS g(i)"
+        place = f"DIV(CAST(2 * step + 1 AS NUMERIC) * {length}, 2 * GREATEST({most}, 1)) + 1"
+        series = f"GENERATE_SERIES(0, CAST({most} AS BIGINT) - 1) AS steps(step)"
         some = f"ARRAY(SELECT ({values})[CAST({place} AS INTEGER)] FROM {series})"
         return f"UNNEST(CASE WHEN {length} <= {most} THEN {values} ELSE {some} END)"
 
@@ -368,9 +368,9 @@ class PostgresLists(ListSyntax):
         last = f"CAST(LEAST(ARRAY_UPPER({read}, 1), CAST(ARRAY_LOWER({read}, 1) AS BIGINT) + {listed.max_elements - 1}) AS INTEGER)"
         whole = f"WHEN CARDINALITY({read}) <= {MOST_ELEMENTS} THEN {read}"
         few = f"CASE WHEN ARRAY_NDIMS({read}) = 1 THEN ({read})[ARRAY_LOWER({read}, 1):{last}] {whole} END"
-        items = f"UNNEST({few}) WITH ORDINALITY AS e (v, place)"
+        items = f"UNNEST({few}) WITH ORDINALITY AS elements (value, place)"
         cut = f"WHERE place <= {listed.max_elements}"
-        first = f"SELECT v AS {quote_identifier(listed.column.name)} FROM {items} {cut}"
+        first = f"SELECT value AS {quote_identifier(listed.column.name)} FROM {items} {cut}"
         join = "LEFT JOIN" if listed.outer else "JOIN"
         return f'SELECT * FROM {table} {join} LATERAL ({first}) AS "#elements" ON TRUE'
 

@@ -426,7 +426,9 @@ def emit_constant_rows(compiler: Compiler, source: Values) -> str:
         for row in rows
     ]
     names = ", ".join(quote_identifier(column.name) for column in source.columns)
-    return f"SELECT * FROM (VALUES {', '.join(texts)}) AS v({names}){'' if source.rows else ' WHERE FALSE'}"
+    return (
+        f"SELECT * FROM (VALUES {', '.join(texts)}) AS listed({names}){'' if source.rows else ' WHERE FALSE'}"
+    )
 
 
 def _emit_list(compiler: Compiler, values: Sequence[Value], kind: Type) -> str:
