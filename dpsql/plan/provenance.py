@@ -29,8 +29,8 @@ from dpsql.plan.nodes import (
     SetOperation,
     Source,
     Values,
-    has_public_subquery,
     find_place,
+    has_public_subquery,
     iterate_sources,
     list_inputs,
 )
