@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-    from dpsql.engine.forecast import Forecast
-    from dpsql.engine.schema_description import Description
-    from dpsql.ledger import BudgetState
+    from dpsql.ledger.budget_state import BudgetState
+    from dpsql.results.description import Description
+    from dpsql.results.forecast import Forecast
     from dpsql.results.rendering import Budgets
     from dpsql.results.result import ExplainedQuery
 

@@ -10,9 +10,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from dpsql.analysis.number_types import parse_decimal_type
 from dpsql.errors import DataError
-from dpsql.plan.types import AnswerValue
+from dpsql.plan.types import AnswerValue, parse_decimal_type
 from dpsql.policy.request.loss import format_rounded
 from dpsql.results.rendering import (
     CONFIDENCE,

@@ -46,7 +46,7 @@ from api.test_pep249 import (  # noqa: F401
 )
 
 import dpsql
-from dpsql.api.opening import Address
+from dpsql.api.arguments import Address
 from dpsql.api.remote import RemoteConnection
 from dpsql.interfaces.cli import main
 from dpsql.interfaces.server.http.listener import HttpServer

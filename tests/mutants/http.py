@@ -135,7 +135,7 @@ FAULTS = (
     ),
     Fault(
         "token-in-the-clear",
-        "dpsql.api.opening:Address.parse",
+        "dpsql.api.arguments:Address.parse",
         "not encrypted and (not _is_local(host))",
         "not encrypted and _is_local(host)",
         "a token goes to another machine unencrypted",
