@@ -6,15 +6,11 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from dpsql.errors import ProgrammingError
 from dpsql.policy.request.loss import Amount
-
-if TYPE_CHECKING:
-    from dpsql.api.opening import SharedLedger
-    from dpsql.ledger import LedgerHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +18,9 @@ class OwnerOptions:
     """The arguments of `connect` for a database in this process; on a server its owner decides them."""
 
     policy: Any = None
-    ledger: str | Path | SharedLedger | None = None
+    ledger: Any = None
     analyst: str | None = None
-    anchor: LedgerHead | str | Path | None = None
+    anchor: Any = None
     ledger_key: bytes | str | Path | None = None
     reserve: Amount | None = None
     temp_directory: str | Path | None = None
