@@ -71,3 +71,7 @@ def __getattr__(name: str) -> NoReturn:
     if name in ("Connection", "SharedLedger"):
         raise ImportError(f"dpsql-client has no engine, which dpsql.{name} needs: pip install dpsql")
     raise AttributeError(f"module 'dpsql' has no attribute {name!r}")
+
+
+if __name__ == "__main__":  # `python -m dpsql`
+    raise SystemExit("dpsql-client has no commands: pip install dpsql, or call dpsql.connect in Python")

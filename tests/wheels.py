@@ -261,7 +261,9 @@ def main() -> int:
             try:
                 tried(_WAYS[way](wheel, python, folder), python, folder)
                 if way == "pip install":
-                    try_client(client, python, folder)
+                    newest = found[max(found)]
+                    try_client(client, newest, folder)
+                    print(f"pip install dpsql-client on {newest}: queries that server")
             except (NotWorkingError, subprocess.TimeoutExpired) as error:
                 print(f"FAILED {way} on {python}: {error}")
                 failed = True

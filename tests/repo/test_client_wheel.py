@@ -136,6 +136,9 @@ def test_both_wheels_live_in_one_environment(
 
     environment.pip("uninstall", "dpsql")
     assert environment.run("-c", _WHAT_IT_IS) == "engine_missing"
+    left = environment.site / "dpsql" / "__pycache__"  # as of files that somebody else had put there
+    left.mkdir(parents=True, exist_ok=True)
+    assert environment.run("-c", _WHAT_IT_IS) == "engine_missing"
     environment.pip("install", whole)
     environment.pip("uninstall", "dpsql-client")
     assert environment.run("-c", _WHAT_IT_IS) == "policy_missing"
@@ -147,9 +150,25 @@ def test_both_wheels_live_in_one_environment(
     assert environment.list_files() == before
 
 
+def test_client_runs_where_pip_did_not_install_it(built: tuple[Path, Path], tmp_path: Path) -> None:
+    """In a folder of `sys.path`, as of `pip install --target`, it is found, too; as a command it explains itself."""
+    with zipfile.ZipFile(built[1]) as archive:
+        archive.extractall(tmp_path)
+    code = f"import sys; sys.path.append({str(tmp_path)!r})\n{_WHAT_IT_IS}"
+    command = [sys.executable, "-I", "-S", "-c", code]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("engine_missing\n", "")
+    command = [sys.executable, "-S", "-m", "dpsql", "--version"]
+    ran = subprocess.run(
+        command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("dpsql-client has no commands: pip install dpsql")
+
+
 def test_wheels_share_a_version_and_no_path(built: tuple[Path, Path]) -> None:
     """Both are of the version in `dpsql/version.py`; pip would let files of one overwrite those of the other."""
-    names = []
+    names: list[set[str]] = []
     for wheel in built:
         assert wheel.name.split("-")[1] == dpsql.__version__
         with zipfile.ZipFile(wheel) as archive:
