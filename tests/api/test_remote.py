@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import io
 import socket
 import sys
@@ -198,6 +199,7 @@ def test_missing_libraries_are_named(
 ) -> None:
     """Without the library of a data frame the error says what to install."""
     found = con.query("SELECT COUNT(*) FROM visits", epsilon=1)
+    importlib.import_module("polars")  # which remembers, when it loads, whether there is pyarrow
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(ImportError) as raised:
         getattr(found, export)()
