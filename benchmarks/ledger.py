@@ -27,8 +27,9 @@ from sqlalchemy import insert
 
 from dpsql.interfaces.shell.answers import View, build_table
 from dpsql.ledger import Budget, open_ledger
+from dpsql.ledger.budget_state import AccountKey
 from dpsql.ledger.digest import compute_text_digest
-from dpsql.ledger.protocol import AccountKey, TableCharge
+from dpsql.ledger.protocol import TableCharge
 from dpsql.ledger.schema import ENTRIES, get_row_head, make_entry_row, to_charge_columns
 from dpsql.ledger.sql_ledger import SqlLedger
 from dpsql.privacy.accounting import Pure

@@ -2,7 +2,7 @@
 
 The wheel is built, and installed with its dependencies from the package index in new environments, far from the checkout:
 by `pip`, as `pipx install dpsql` and as `uvx dpsql`. In each it says its version, runs the demo, answers a question about a CSV
-file and serves analysts. What cannot be had here is said, and is a failure in CI where it is the oldest Python.
+file and serves analysts. The wheel of dpsql-client is installed by `pip` in an environment of its own, and asks that server. What cannot be had here is said, and is a failure in CI where it is the oldest Python.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,7 +115,14 @@ def _environment(folder: Path) -> dict[str, str]:
 def build(folder: Path) -> Path:
     """The wheel, built from the checkout into the folder."""
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, folder=ROOT)
-    (wheel,) = folder.glob("*.whl")
+    (wheel,) = folder.glob("dpsql-*.whl")
+    return wheel
+
+
+def build_client(folder: Path) -> Path:
+    """The wheel of dpsql-client, likewise."""
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, folder=ROOT / "client")
+    (wheel,) = folder.glob("dpsql_client-*.whl")
     return wheel
 
 
@@ -122,18 +130,50 @@ def tried(dpsql: Path, python: Python, folder: Path) -> None:
     """Asks an installed `dpsql` what a newcomer does. Raises NotWorkingError where an answer is wrong."""
     _says(run(dpsql, "--version", folder=folder), "Python {}.{}.".format(*python.version))
     _says(run(dpsql, "demo", folder=folder), "5. ")
-    rows = (f"{number % 500},{('Bonn', 'Cork')[number % 2]}" for number in range(1_000))
-    (folder / "visits.csv").write_text("\n".join(["patient,city", *rows, ""]), encoding="utf-8")
-    (folder / "visits.yaml").write_text(_POLICY, encoding="utf-8")
+    write_study(folder)
     answer = run(dpsql, "query", "visits.csv", _QUESTION, "--epsilon", "0.5", "-f", "csv", folder=folder)
     if [line.split(",")[0] for line in answer.split()] != ["city", "Bonn", "Cork"]:
         raise NotWorkingError(f"{_QUESTION}\n{answer}")
+    add_analyst(dpsql, folder)
+    with serve(dpsql, folder):
+        pass
+
+
+def try_client(wheel: Path, python: Python, folder: Path) -> None:
+    """Asks the server of an installed `dpsql[server]` from another environment, which has the client and nothing else."""
+    dpsql = folder / "venv/bin/dpsql"
+    run(folder / "venv/bin/python", "-m", "pip", "install", "-q", "starlette", "uvicorn", folder=folder)
+    run(python.path, "-m", "venv", folder / "client", folder=folder)
+    client = folder / "client/bin/python"
+    run(client, "-m", "pip", "install", "-q", "--no-index", wheel, folder=folder)
+    token = add_token(dpsql, folder)
+    (folder / "visits.ledger").unlink()  # the tour has a budget of its own
+    with serve(dpsql, folder) as address:
+        said = run(client, ROOT / "tests/client_tour.py", address, token, folder=folder)
+    _says(said, "the client works")
+
+
+def write_study(folder: Path) -> None:
+    """Writes a CSV file of visits and its policy."""
+    rows = (f"{number % 500},{('Bonn', 'Cork')[number % 2]}" for number in range(1_000))
+    (folder / "visits.csv").write_text("\n".join(["patient,city", *rows, ""]), encoding="utf-8")
+    (folder / "visits.yaml").write_text(_POLICY, encoding="utf-8")
+
+
+def add_analyst(dpsql: Path, folder: Path) -> None:
+    """Adds an analyst to the server's users."""
     run(dpsql, "users", "add", "ana", "--role", "analyst", "--generate", folder=folder)
-    served(dpsql, folder)
 
 
-def served(dpsql: Path, folder: Path) -> None:
-    """Starts a server, and ends it once it listens."""
+def add_token(dpsql: Path, folder: Path) -> str:
+    """Adds a token of the analyst; its text."""
+    said = run(dpsql, "users", "token", "ana", folder=folder)
+    return re.search(r"^token: (\S+)$", said, re.MULTILINE)[1]
+
+
+@contextmanager
+def serve(dpsql: Path, folder: Path) -> Iterator[str]:
+    """The address of a server's HTTP port, empty without `dpsql[server]`, once it listens; in the end it stops at SIGTERM."""
     command = [str(dpsql), "serve", "visits.yaml", "-d", "visits.csv", "--port", "0", "--http-port", "0"]
     log = folder / "serve.log"
     with log.open("w", encoding="utf-8") as written:
@@ -142,10 +182,12 @@ def served(dpsql: Path, folder: Path) -> None:
         )
         try:
             until = time.monotonic() + SECONDS
-            while "listening" not in (said := log.read_text(encoding="utf-8")):
+            while "Ctrl-C stops" not in (said := log.read_text("utf-8")):
                 if server.poll() is not None or time.monotonic() > until:
                     raise NotWorkingError(f"{' '.join(command)}\n{said}")
                 time.sleep(0.1)
+            found = re.search(r"^HTTP: listening on (\S+)$", said, re.MULTILINE)
+            yield f"http://{found[1]}" if found else ""
             server.send_signal(signal.SIGTERM)
             if server.wait(SECONDS):
                 raise NotWorkingError(f"{' '.join(command)} ended with {server.returncode}\n{said}")
@@ -202,7 +244,7 @@ def main() -> int:
     found = pythons(candidates())
     failed = False
     with tempfile.TemporaryDirectory() as place:
-        wheel = build(Path(place))
+        wheel, client = build(Path(place)), build_client(Path(place))
         if oldest_supported() not in found:
             print("not seen: there is no Python {}.{} here".format(*oldest_supported()))
             failed = bool(os.environ.get("CI"))
@@ -218,6 +260,10 @@ def main() -> int:
             begun = time.monotonic()
             try:
                 tried(_WAYS[way](wheel, python, folder), python, folder)
+                if way == "pip install":
+                    newest = found[max(found)]
+                    try_client(client, newest, folder)
+                    print(f"pip install dpsql-client on {newest}: queries that server")
             except (NotWorkingError, subprocess.TimeoutExpired) as error:
                 print(f"FAILED {way} on {python}: {error}")
                 failed = True

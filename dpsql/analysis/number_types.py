@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
@@ -21,7 +20,7 @@ from dpsql.plan.expressions import (
     walk,
 )
 from dpsql.plan.functions.operators import split_case_branches
-from dpsql.plan.types import Type
+from dpsql.plan.types import Type, parse_decimal_type
 
 # DECIMAL expressions of the engine, which dpsql reads as DOUBLE, and their digits.
 
@@ -29,23 +28,12 @@ from dpsql.plan.types import Type
 MOST_DIGITS = 38
 _CONTEXT = Context(prec=MOST_DIGITS, rounding=ROUND_HALF_UP)
 _MOST_SCALE = 18
-_STORED = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)", re.ASCII)
 _ALIKE = frozenset({"add", "subtract", "negate", "abs", "least", "greatest", "coalesce", "case"})
 """Functions whose result has as many digits after the point as the argument with the most."""
 _INEXACT = frozenset({"add", "subtract", "multiply"})
 """Functions whose results differ between DOUBLE and DECIMAL."""
 _WHOLE = frozenset({"round", "floor", "ceil", "trunc"})
 _SHORTER = frozenset({"round_digits", "trunc_digits", "round_even"})
-
-
-def parse_decimal_type(engine_type: str) -> tuple[int, int] | None:
-    """Return the digits of a DECIMAL of the engine's, all of them and those after the point; None of other types.
-
-    >>> parse_decimal_type("DECIMAL(7,2)"), parse_decimal_type("DOUBLE")
-    ((7, 2), None)
-    """
-    found = _STORED.fullmatch(engine_type)
-    return None if found is None else (int(found[1]), int(found[2]))
 
 
 def to_decimal(value: float, digits: tuple[int, int]) -> Decimal:

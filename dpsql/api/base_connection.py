@@ -18,6 +18,7 @@ from dpsql.policy.request.loss import Amount
 from dpsql.policy.request.parameters import Parameters
 from dpsql.policy.request.query import Query, QueryOptions
 from dpsql.results.covariance import CovarianceMatrix, iterate_matrices
+from dpsql.results.optional import require_library
 from dpsql.results.result import Receipt, Result
 from dpsql.sql.regression import Columns, build_covariance_query, regression
 
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-    from dpsql.engine.forecast import Forecast
-    from dpsql.engine.schema_description import Description
-    from dpsql.ledger import BudgetState
+    from dpsql.ledger.budget_state import BudgetState
+    from dpsql.results.description import Description
+    from dpsql.results.forecast import Forecast
     from dpsql.results.rendering import Budgets
     from dpsql.results.result import ExplainedQuery
 
@@ -377,8 +378,10 @@ class BaseConnection(ABC):
             A matrix for each group.
 
         Raises:
+            ImportError: without numpy, before the query is charged.
             Error: as `query` does.
         """
+        require_library("covariance()", "numpy")  # before the charge; dpsql-client does not install it
         options.setdefault("dialect", "duckdb")
         asked = build_covariance_query(columns, source, by)
         return list(iterate_matrices(asked, self.query(asked.sql, **options)))

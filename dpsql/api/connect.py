@@ -6,26 +6,18 @@ A charge is durable when its query returns, so there is nothing to commit or rol
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from dpsql.api.arguments import OwnerOptions, is_address
 from dpsql.api.base_connection import QueryDefaults
-from dpsql.api.connection import Connection
-from dpsql.api.opening import (
-    OpenBackend,
-    OwnerOptions,
-    SharedLedger,
-    is_address,
-    open_database,
-    open_engine,
-    open_tables,
-)
-from dpsql.errors import Error, ProgrammingError
+from dpsql.errors import NotSupportedError, ProgrammingError
 from dpsql.policy.request.loss import Amount, parse_amount
 
 if TYPE_CHECKING:
+    from dpsql.api.connection import Connection
+    from dpsql.api.opening import SharedLedger
     from dpsql.api.remote import RemoteConnection
     from dpsql.ledger import LedgerHead
 
@@ -115,15 +107,31 @@ def connect(
         PolicyError: if the policy is invalid or does not match the database, or if the ledger belongs to another database.
         IntegrityError: if the ledger was edited (`ledger_tampered`), or is older than its anchor (`ledger_rolled_back`).
         ProgrammingError: if arguments are missing or contradict each other.
+        NotSupportedError: for a database of this process, if only dpsql-client is installed (`engine_missing`).
     """
     owner = OwnerOptions(policy, ledger, analyst, anchor, ledger_key, reserve, temp_directory, temp_limit)
     defaults = QueryDefaults(None if epsilon is None else parse_amount(epsilon), dialect, replay)
     if is_address(database):
         return _connect_to_server(database, token, tls_ca, defaults, owner)
+    connect_in_process = _import_engine()
     _require_owner_options(owner, token, tls_ca)
-    if database is None or isinstance(database, Mapping):
-        return _connect_to_tables(database, defaults, owner)
-    return _connect_to_database(database, defaults, owner)
+    return connect_in_process(database, defaults, owner)
+
+
+def _import_engine() -> Callable[[Any, QueryDefaults, OwnerOptions], Connection]:
+    """Return the function that opens a database in this process; raise NotSupportedError (`engine_missing`) in the client's wheel."""
+    try:
+        from dpsql.api.in_process import connect_in_process
+    except ModuleNotFoundError as error:
+        if error.name != "dpsql.api.in_process":  # another module is missing: the installation is broken
+            raise
+    else:
+        return connect_in_process
+    raise NotSupportedError(
+        "dpsql-client has no engine: it only queries a server",
+        code="engine_missing",
+        hint='pip install dpsql to open a database in this process, or pass connect("https://host:8439", token=…)',
+    )
 
 
 def _require_owner_options(owner: OwnerOptions, token: str | None, tls_ca: str | Path | None) -> None:
@@ -154,36 +162,3 @@ def _connect_to_server(
         )
     found = os.environ.get("DPSQL_TOKEN", "") if token is None else token
     return RemoteConnection(url, found, defaults, tls_ca=tls_ca)
-
-
-def _connect_to_tables(
-    tables: Mapping[str, Any] | None, defaults: QueryDefaults, owner: OwnerOptions
-) -> Connection:
-    """Return a connection to data frames and files: those given by name, and those that the policy names."""
-    return _connect_in_process(partial(open_tables, tables), defaults, owner)
-
-
-def _connect_to_database(database: Any, defaults: QueryDefaults, owner: OwnerOptions) -> Connection:
-    """Return a connection to a database that has all tables."""
-    return _connect_in_process(partial(open_database, database), defaults, owner)
-
-
-def _connect_in_process(
-    open_backend: OpenBackend, defaults: QueryDefaults, owner: OwnerOptions
-) -> Connection:
-    """Return a connection whose engine runs in this process, with the owner's reservation if one is wanted."""
-    # The parser loads when it is needed, not with `import dpsql`.
-    from dpsql.sql.parse.dialect import require_dialect
-
-    require_dialect(defaults.dialect)
-    engine = open_engine(open_backend, owner)
-    epsilon = engine.policy.default_epsilon if defaults.epsilon is None else defaults.epsilon
-    shares = isinstance(owner.ledger, SharedLedger)
-    con = Connection(engine, epsilon, defaults.dialect, replay=defaults.replay, shares_ledger=shares)
-    if owner.reserve is not None:
-        try:
-            con.reserve(epsilon=owner.reserve)
-        except Error:
-            con.close()
-            raise
-    return con

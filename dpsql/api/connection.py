@@ -8,8 +8,9 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack
 
+from dpsql.api.arguments import OwnerOptions
 from dpsql.api.base_connection import BaseConnection, QueryDefaults
-from dpsql.api.opening import OwnerOptions, open_database, open_engine
+from dpsql.api.opening import open_database, open_engine
 from dpsql.errors import ProgrammingError
 from dpsql.policy.request.loss import Amount, RelativeError, parse_amount
 from dpsql.policy.request.parameters import Parameters
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
     from dpsql.engine.charging import Reservation
     from dpsql.engine.engine import Engine
     from dpsql.engine.explain import Explanation
-    from dpsql.engine.forecast import Forecast
     from dpsql.engine.query_run import QueryRun
-    from dpsql.engine.schema_description import Description
     from dpsql.ledger import BudgetState, RemainingBudget
+    from dpsql.results.description import Description
+    from dpsql.results.forecast import Forecast
     from dpsql.results.local_table import LocalTable
     from dpsql.results.synthetic_table import Stream, SyntheticTable
 
@@ -242,7 +243,7 @@ class Connection(BaseConnection):
     @_exclusive
     def remaining_budget(self, receipt: Receipt) -> tuple[RemainingBudget, ...]:
         """Return the budgets that remain in the accounts to which an answer was charged, by its receipt."""
-        from dpsql.ledger.protocol import AccountKey
+        from dpsql.ledger.budget_state import AccountKey
 
         charged = (AccountKey(entry["table"], entry.get("account", "")) for entry in receipt.entries)
         return self.engine.ledger.list_remaining_budgets(dict.fromkeys(charged))
@@ -258,9 +259,9 @@ class Connection(BaseConnection):
 
         It follows from the policy and from the session: nothing is charged, and nothing private is read.
         """
-        from dpsql.engine.schema_description import Description
+        from dpsql.engine.schema_description import describe_schema
 
-        declared = Description.from_catalog(self.engine.policy, self.engine.catalog)
+        declared = describe_schema(self.engine.policy, self.engine.catalog)
         return self._session_tables.extend_description(declared)
 
     def is_free(self, sql: str) -> bool:

@@ -11,7 +11,7 @@ from dpsql.analysis.domains import list_combinations
 from dpsql.backends.scratch_database import create_database
 from dpsql.engine.charging import Reservation, reserve_budgets, resume_reservation
 from dpsql.engine.explain import Explanation
-from dpsql.engine.forecast import Forecast, plan_for_forecast
+from dpsql.engine.forecast import forecast_queries, plan_for_forecast
 from dpsql.engine.relative_targets import answer_in_steps
 from dpsql.engine.replay.replays import combine_stored_releases, match_stored, plan_and_match
 from dpsql.engine.stages import prepare_query
@@ -30,6 +30,7 @@ from dpsql.errors import InterfaceError, ProgrammingError, QueryRejected
 from dpsql.policy.request.loss import Amount, parse_amount
 from dpsql.policy.request.parameters import Parameters
 from dpsql.policy.request.query import Query, QueryOptions, get_naive_utc_now
+from dpsql.results.forecast import Forecast
 from dpsql.results.synthetic_table import Stream
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ class EngineQueries:
             queries = [replace(query, default=loss) for query in queries]
         engine = self._engine.current
         with engine.backend.open_snapshot():
-            return Forecast.from_queries(engine, [plan_for_forecast(engine, query) for query in queries])
+            return forecast_queries(engine, [plan_for_forecast(engine, query) for query in queries])
 
 
 def probe_charges(engine: Engine, sql: str) -> Callable[[], str]:

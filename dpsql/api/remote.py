@@ -14,18 +14,18 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
+from dpsql.api.arguments import Address
 from dpsql.api.base_connection import BaseConnection, QueryDefaults
-from dpsql.api.opening import Address
-from dpsql.engine.forecast import Forecast, PlannedAccount, PlannedQuery
-from dpsql.engine.schema_description import Description
 from dpsql.errors import InterfaceError, OperationalError, ProgrammingError
-from dpsql.ledger import BudgetState
+from dpsql.ledger.budget_state import BudgetState
+from dpsql.policy.request.dialects import require_dialect_name
 from dpsql.policy.request.loss import Amount
 from dpsql.policy.request.parameters import Parameters
 from dpsql.policy.request.query import QueryOptions
 from dpsql.results import json_format
+from dpsql.results.description import Description
+from dpsql.results.forecast import Forecast, PlannedAccount, PlannedQuery
 from dpsql.results.json_format import write_parameters
-from dpsql.sql.parse.dialect import require_dialect
 from dpsql.version import VERSION
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class RemoteConnection(BaseConnection):
     def __init__(
         self, url: str, token: str, defaults: QueryDefaults, *, tls_ca: str | Path | None = None
     ) -> None:
-        require_dialect(defaults.dialect)
+        require_dialect_name(defaults.dialect)
         self.address = Address.parse(url)
         self._transport = Transport(self.address, token, tls_ca=tls_ca)
         self._defaults = defaults

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
         SyntheticTables,
     )
     from dpsql.engine.explain import Explanation
-    from dpsql.engine.schema_description import Description, TableDescription
     from dpsql.engine.synthetic import PreparedSynthesis
     from dpsql.policy.request.query import Query
+    from dpsql.results.description import Description, TableDescription
     from dpsql.sql.parse.parse import Statement
 
 MOST_TABLES = 64
@@ -437,7 +437,7 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
 
 
 def _describe_table(table: SessionTable) -> TableDescription:
-    from dpsql.engine.schema_description import ColumnDescription, TableDescription
+    from dpsql.results.description import ColumnDescription, TableDescription
 
     columns = tuple(ColumnDescription(name, kind.lower()) for name, kind in table.columns)
     rule = f"{table.kind}, only in this session: SELECTs over it are free"

@@ -9,8 +9,9 @@ from typing import Final
 
 from dpsql.errors import QueryRejected
 from dpsql.ledger import Budget
+from dpsql.ledger.budget_state import AccountKey
 from dpsql.ledger.digest import compute_text_digest
-from dpsql.ledger.protocol import Account, AccountKey
+from dpsql.ledger.protocol import Account
 from dpsql.plan.nodes import Release, list_private_tables
 from dpsql.policy import Policy
 from dpsql.policy.request.loss import Target, format_rounded

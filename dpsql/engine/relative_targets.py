@@ -31,7 +31,7 @@ from dpsql.engine.replay.reuse import is_combinable
 from dpsql.engine.stages import answer_query
 from dpsql.errors import BudgetExhausted, Error, QueryRejected
 from dpsql.ledger import Quote
-from dpsql.ledger.protocol import AccountKey
+from dpsql.ledger.budget_state import AccountKey
 from dpsql.policy.request.loss import Target
 from dpsql.privacy.accounting.accountants import Accountant
 from dpsql.privacy.accounting.events import NOTHING, Charge, Composed, Event, Pure, to_json

@@ -1,79 +1,20 @@
-"""The analyst's schema as data: tables, columns, bounds, public values and rules, from the policy and the schema alone."""
+"""Describe an analyst's schema: tables, columns, bounds, public values and rules, from the policy and the schema alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.backends.analyst_schema import AnalystSchema, AnalystTable
-from dpsql.errors import ProgrammingError
 from dpsql.plan.expressions import ColumnInfo
 from dpsql.policy import Column, Policy, normalize_name
-
-_MOST_VALUES = 12
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnDescription:
-    """A column: its type, the two ends of its bounds or its public values as texts, and notes."""
-
-    name: str
-    type: str
-    bounds: tuple[str, ...] = ()
-    values: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def span(self) -> str:
-        """Return the bounds, or the first of the values, as text.
-
-        >>> ColumnDescription("age", "integer", bounds=("0", "110")).span
-        '[0, 110]'
-        """
-        if self.bounds:
-            return f"[{', '.join(self.bounds)}]"
-        more = [f"… {len(self.values):,} values"] if len(self.values) > _MOST_VALUES else []
-        return ", ".join([*self.values[:_MOST_VALUES], *more])
+from dpsql.results.description import ColumnDescription, Description, TableDescription
 
 
-@dataclass(frozen=True, slots=True)
-class TableDescription:
-    """A table: whether it is private, the privacy unit of its rows, its columns, and the rules on contributions and budget.
-
-    `kind` is set for a table of the session.
-    """
-
-    name: str
-    private: bool
-    unit: str
-    columns: tuple[ColumnDescription, ...]
-    rules: tuple[str, ...] = ()
-    kind: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """The tables that an analyst may query, and the privacy unit that they protect."""
-
-    privacy_unit: str
-    tables: tuple[TableDescription, ...]
-
-    @classmethod
-    def from_catalog(cls, policy: Policy, catalog: AnalystSchema) -> Description:
-        """Return the description of an analyst's schema. Nothing in it depends on private rows."""
-        return cls(
-            policy.privacy_unit, tuple(_describe_table(found, policy) for found in catalog.tables.values())
-        )
-
-    def get_table(self, name: str) -> TableDescription:
-        """Return the table with a name, in any case; raise ProgrammingError (`table`) if it is not declared."""
-        wanted = normalize_name(name.strip().strip('"'))
-        for each in self.tables:
-            if normalize_name(each.name) == wanted:
-                return each
-        known = ", ".join(sorted(each.name for each in self.tables))
-        raise ProgrammingError(f"there is no table {name}", code="table", hint=f"the tables are: {known}")
+def describe_schema(policy: Policy, schema: AnalystSchema) -> Description:
+    """Return the description of an analyst's schema. Nothing in it depends on private rows."""
+    tables = tuple(_describe_table(found, policy) for found in schema.tables.values())
+    return Description(policy.privacy_unit, tables)
 
 
 def format_bounds(column: Column | None) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from dpsql.results.result import Receipt, Result
 
 if TYPE_CHECKING:
     from dpsql.api.connection import Connection
-    from dpsql.engine.forecast import Forecast
+    from dpsql.results.forecast import Forecast
     from dpsql.results.result import Receipt
 
 
@@ -236,7 +236,7 @@ def forecast_publication(
     connection: Connection, publication: Publication
 ) -> tuple[Forecast | None, list[RefusedQuery]]:
     """Forecast the charge of a publication, or None if a query is refused; nothing is charged."""
-    from dpsql.engine.forecast import Forecast, plan_for_forecast
+    from dpsql.engine.forecast import forecast_queries, plan_for_forecast
 
     engine, prepared, refused = connection.engine, [], list[RefusedQuery]()
     with engine.backend.lock(), engine.backend.open_snapshot():
@@ -263,7 +263,7 @@ def forecast_publication(
                 refused.append(RefusedQuery(name, error))
             else:
                 prepared.append(found)
-        return (None if refused else Forecast.from_queries(engine, prepared)), refused
+        return (None if refused else forecast_queries(engine, prepared)), refused
 
 
 def require_budget(planned: Forecast) -> None:

@@ -21,7 +21,8 @@ from dpsql.ledger.balance import (
     UNLOCK,
     compute_budget_state,
 )
-from dpsql.ledger.protocol import Account, AccountKey, BudgetState, Entry, LedgerHead
+from dpsql.ledger.budget_state import AccountKey, BudgetState
+from dpsql.ledger.protocol import Account, Entry, LedgerHead
 from dpsql.policy.request.loss import format_rounded
 from dpsql.results.charts import MOST_LINES, render_step_chart
 from dpsql.results.rendering import BUDGET_HEADS, format_budget_cells

@@ -11,9 +11,10 @@ from sqlalchemy import Connection
 from dpsql.errors import IntegrityError, PolicyError
 from dpsql.ledger.balance import Balance, EntryEffect, compute_budget_state
 from dpsql.ledger.budget import FailureLimit, compute_period
+from dpsql.ledger.budget_state import AccountKey, BudgetState
 from dpsql.ledger.chain import Chain
 from dpsql.ledger.digest import KeyedDigest, Row
-from dpsql.ledger.protocol import Account, AccountKey, BudgetState, Clock
+from dpsql.ledger.protocol import Account, Clock
 from dpsql.ledger.quote import AccountCharge, QuotedCharge, iterate_quoted_charges
 from dpsql.ledger.schema import RESTORE, get_account_key, parse_budget, parse_charge
 from dpsql.ledger.tables import iterate_charge_rows, read_last_reset

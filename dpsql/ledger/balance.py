@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from dpsql.errors import IntegrityError, LossError
+from dpsql.ledger.budget_state import AccountKey, BudgetState, RemainingBudget
 from dpsql.ledger.digest import compute_text_digest, to_canonical_json
-from dpsql.ledger.protocol import Account, AccountKey, BudgetState, RemainingBudget, ReservationState
+from dpsql.ledger.protocol import Account, ReservationState
 from dpsql.policy.request.loss import DisplayedFraction
 from dpsql.privacy.accounting.events import NOTHING, Charge
 from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box, PartitionCharges

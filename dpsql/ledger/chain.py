@@ -25,8 +25,9 @@ from dpsql.ledger.balance import (
     compute_partitions_digest,
     compute_reservations_digest,
 )
+from dpsql.ledger.budget_state import AccountKey
 from dpsql.ledger.digest import KeyedDigest, Row
-from dpsql.ledger.protocol import FIRST_PREVIOUS, START, Account, AccountKey, LedgerHead
+from dpsql.ledger.protocol import FIRST_PREVIOUS, START, Account, LedgerHead
 from dpsql.ledger.schema import (
     Claims,
     get_account_key,

@@ -12,9 +12,10 @@ from dpsql.errors import DatabaseError, Error, OperationalError
 from dpsql.ledger.accounts import AccountBook
 from dpsql.ledger.anchor import require_same_database
 from dpsql.ledger.balance import Balance, compute_partitions_digest, compute_reservations_digest
+from dpsql.ledger.budget_state import AccountKey
 from dpsql.ledger.digest import Row
 from dpsql.ledger.journal import Journal
-from dpsql.ledger.protocol import START, AccountKey, Entry, LedgerHead
+from dpsql.ledger.protocol import START, Entry, LedgerHead
 from dpsql.ledger.releases import read_release_head, require_refinable, write_claims
 from dpsql.ledger.schema import (
     ENTRIES,

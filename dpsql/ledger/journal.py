@@ -16,9 +16,10 @@ from dpsql.errors import DatabaseError, IntegrityError, InterfaceError, Operatio
 from dpsql.ledger.accounts import AccountBook, require_one_spelling
 from dpsql.ledger.anchor import AnchorFile, read_anchored_head, require_same_database
 from dpsql.ledger.balance import AMEND
+from dpsql.ledger.budget_state import AccountKey
 from dpsql.ledger.chain import BudgetHistory, Chain
 from dpsql.ledger.digest import KeyedDigest, Row
-from dpsql.ledger.protocol import START, AccountKey, LedgerHead
+from dpsql.ledger.protocol import START, LedgerHead
 from dpsql.ledger.quote import make_rollback_error
 from dpsql.ledger.releases import read_claims, read_release_head, verify_stored_releases
 from dpsql.ledger.schema import ACCOUNTS, get_account_key, get_row_head, make_tampering_error, to_account_row

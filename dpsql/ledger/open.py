@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from dpsql.errors import NotSupportedError, OperationalError, ProgrammingError
 from dpsql.ledger.anchor import AnchorFile, read_anchored_head
 from dpsql.ledger.budget import Budget, FailureLimit
+from dpsql.ledger.budget_state import AccountKey
 from dpsql.ledger.digest import KeyedDigest, read_ledger_key
-from dpsql.ledger.protocol import START, Account, AccountKey, Clock, Ledger, LedgerHead, utc_now
+from dpsql.ledger.protocol import START, Account, Clock, Ledger, LedgerHead, utc_now
 from dpsql.ledger.quote import make_rollback_error
 
 if TYPE_CHECKING:

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError, PolicyError
 from dpsql.ledger.balance import CHARGE, DRAW, RESERVE, AccountReservation, Balance, EntryEffect, apply_effect
+from dpsql.ledger.budget_state import AccountKey, Quote
 from dpsql.ledger.protocol import (
     Account,
-    AccountKey,
     Ledger,
     LedgerHead,
-    Quote,
     RequestedCharges,
     TableCharge,
     list_table_charges,

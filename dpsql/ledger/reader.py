@@ -12,11 +12,12 @@ from sqlalchemy import select
 from dpsql.errors import OperationalError
 from dpsql.ledger.balance import FAILURE
 from dpsql.ledger.budget import Budget
+from dpsql.ledger.budget_state import AccountKey
 from dpsql.ledger.chain import Chain
 from dpsql.ledger.digest import KeyedDigest, Row
 from dpsql.ledger.journal import verify_chain
 from dpsql.ledger.open import open_existing_store
-from dpsql.ledger.protocol import START, AccountKey, Entry, LedgerHead
+from dpsql.ledger.protocol import START, Entry, LedgerHead
 from dpsql.ledger.releases import read_release_head
 from dpsql.ledger.schema import ENTRIES, get_row_head, parse_budget, parse_checked_entry
 from dpsql.ledger.stores.base import Store

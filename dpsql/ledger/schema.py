@@ -23,8 +23,9 @@ from sqlalchemy import (
 from dpsql.errors import IntegrityError, LossError
 from dpsql.ledger.balance import RELEASED
 from dpsql.ledger.budget import Budget
+from dpsql.ledger.budget_state import AccountKey
 from dpsql.ledger.digest import KeyedDigest, Row, compute_text_digest, to_canonical_json
-from dpsql.ledger.protocol import Account, AccountKey, Entry, LedgerHead
+from dpsql.ledger.protocol import Account, Entry, LedgerHead
 from dpsql.privacy.accounting.events import Charge, Event, from_json, to_json
 
 # Claims: which stored releases the entries of the chain have paid to refine.

@@ -26,19 +26,16 @@ from dpsql.ledger.balance import (
     list_reservation_states,
 )
 from dpsql.ledger.budget import Budget
+from dpsql.ledger.budget_state import AccountKey, BudgetState, Quote, RemainingBudget
 from dpsql.ledger.chain import make_amendment_details, require_amendable
 from dpsql.ledger.entry_writer import EntryWriter
 from dpsql.ledger.journal import Journal, verify_chain
 from dpsql.ledger.protocol import (
     Account,
-    AccountKey,
-    BudgetState,
     Entry,
     LedgerHead,
     NewRelease,
-    Quote,
     ReleaseRecord,
-    RemainingBudget,
     RequestedCharges,
     ReservationState,
 )

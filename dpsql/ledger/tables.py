@@ -30,9 +30,10 @@ from dpsql.ledger.balance import (
     from_charges_by_box,
     to_charges_by_box,
 )
+from dpsql.ledger.budget_state import AccountKey
 from dpsql.ledger.chain import BudgetHistory, LastEntry
 from dpsql.ledger.digest import KeyedDigest, Row, compute_text_digest
-from dpsql.ledger.protocol import AccountKey, LedgerHead
+from dpsql.ledger.protocol import LedgerHead
 from dpsql.ledger.quote import make_rollback_error
 from dpsql.ledger.schema import (
     ACCOUNTS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import re
 import uuid
 from collections.abc import Callable
 from decimal import Decimal
@@ -187,3 +188,16 @@ def find_common_type(types: tuple[Type, ...]) -> Type | None:
     if known == {Type.DATE, Type.TIMESTAMP}:
         return Type.TIMESTAMP
     return None
+
+
+_DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)", re.ASCII)
+
+
+def parse_decimal_type(engine_type: str) -> tuple[int, int] | None:
+    """Return the digits of a DECIMAL of the engine's, all of them and those after the point; None of other types.
+
+    >>> parse_decimal_type("DECIMAL(7,2)"), parse_decimal_type("DOUBLE")
+    ((7, 2), None)
+    """
+    found = _DECIMAL.fullmatch(engine_type)
+    return None if found is None else (int(found[1]), int(found[2]))

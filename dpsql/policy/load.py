@@ -14,12 +14,13 @@ from pydantic_core import PydanticCustomError
 
 from dpsql.errors import PolicyError
 from dpsql.policy.models import Policy, list_policy_problems
-from dpsql.policy.names import list_name_problems, normalize_name
+from dpsql.policy.names import normalize_name
 from dpsql.policy.problem import (
     KeyPath,
     PolicySource,
     Problem,
     format_value,
+    list_name_problems,
     make_policy_error,
     suggest_choice,
 )

@@ -6,8 +6,6 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from dpsql.policy.problem import Problem
-
 V = TypeVar("V")
 
 DEFAULT_SCHEMA = "main"
@@ -113,33 +111,6 @@ def _find_schema_problem(name: str, kind: str) -> str | None:
     if normalize_name(schema) == DEFAULT_SCHEMA:
         return f"tables of the default schema {schema} are named without a dot: write {rest[0]}"
     return None
-
-
-def list_name_problems(names: Mapping[str, object], kind: str, *, dots: bool) -> list[Problem]:
-    """Return the names that cannot be used, and those that differ only by case from an earlier one.
-
-    Tables and analysts have accounts: their names must also differ after `normalize_account_name`.
-    """
-    problems: list[Problem] = []
-    first: dict[str, str] = {}
-    accounts: dict[str, str] = {}
-    for name in names:
-        wrong = find_name_problem(name, kind, dots=dots)
-        if wrong:
-            hint = "make a view with a simple name and declare that" if "dot" in wrong else None
-            problems.append(Problem((str(name),), "bad_name", wrong, hint))
-        elif normalize_name(name) in first:
-            words = (
-                f"{first[normalize_name(name)]} and {name} differ only by case, so SQL reads them as one name"
-            )
-            problems.append(Problem((name,), "duplicate_name", words, "keep one of them"))
-        elif kind != "column" and normalize_account_name(name) in accounts:
-            other = accounts[normalize_account_name(name)]
-            words = f"{other!r} and {name!r} differ only by case, spaces or Unicode form, so they share one budget"
-            problems.append(Problem((name,), "duplicate_name", words, "keep one of them"))
-        else:
-            first[normalize_name(name)] = accounts[normalize_account_name(name)] = name
-    return problems
 
 
 def is_row(unit: object) -> bool:

@@ -11,6 +11,7 @@ from itertools import islice
 from pydantic_core import PydanticCustomError
 
 from dpsql.errors import PolicyError, Position
+from dpsql.policy.names import find_name_problem, normalize_account_name, normalize_name
 
 # A problem of a policy, and how it is raised through the pydantic models.
 
@@ -52,6 +53,33 @@ def make_problem_error(
 def list_problems(error: PydanticCustomError, *parents: str | int) -> list[Problem]:
     """Return the problems that a validator raised through `make_problem_error` or `make_problems_error`, seen from above `parents`."""
     return [problem.with_parents(*parents) for problem in (error.context or {})["problems"]]
+
+
+def list_name_problems(names: Mapping[str, object], kind: str, *, dots: bool) -> list[Problem]:
+    """Return the names that cannot be used, and those that differ only by case from an earlier one.
+
+    Tables and analysts have accounts: their names must also differ after `normalize_account_name`.
+    """
+    problems: list[Problem] = []
+    first: dict[str, str] = {}
+    accounts: dict[str, str] = {}
+    for name in names:
+        wrong = find_name_problem(name, kind, dots=dots)
+        if wrong:
+            hint = "make a view with a simple name and declare that" if "dot" in wrong else None
+            problems.append(Problem((str(name),), "bad_name", wrong, hint))
+        elif normalize_name(name) in first:
+            words = (
+                f"{first[normalize_name(name)]} and {name} differ only by case, so SQL reads them as one name"
+            )
+            problems.append(Problem((name,), "duplicate_name", words, "keep one of them"))
+        elif kind != "column" and normalize_account_name(name) in accounts:
+            other = accounts[normalize_account_name(name)]
+            words = f"{other!r} and {name!r} differ only by case, spaces or Unicode form, so they share one budget"
+            problems.append(Problem((name,), "duplicate_name", words, "keep one of them"))
+        else:
+            first[normalize_name(name)] = accounts[normalize_account_name(name)] = name
+    return problems
 
 
 def format_path(path: KeyPath) -> str:

@@ -36,8 +36,14 @@ from dpsql.policy.fields import (
     Values,
     to_dict,
 )
-from dpsql.policy.names import NameMap, find_declared_name, is_row, list_name_problems, normalize_name
-from dpsql.policy.problem import Problem, make_problem_error, make_problems_error, suggest_choice
+from dpsql.policy.names import NameMap, find_declared_name, is_row, normalize_name
+from dpsql.policy.problem import (
+    Problem,
+    list_name_problems,
+    make_problem_error,
+    make_problems_error,
+    suggest_choice,
+)
 
 # The constraints between the keys of one table of a policy.
 

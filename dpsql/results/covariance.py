@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dpsql.results.optional import make_missing_library_error
 from dpsql.results.result import Result
 from dpsql.sql.regression import CovarianceQuery
 
@@ -37,8 +38,10 @@ class CovarianceMatrix:
 
     def df(self) -> pandas.DataFrame:
         """Return the matrix as a pandas DataFrame."""
-        import pandas
-
+        try:
+            import pandas
+        except ModuleNotFoundError:
+            raise make_missing_library_error("df()", "pandas", "pandas") from None
         return pandas.DataFrame(self.matrix, index=list(self.names), columns=list(self.names))
 
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 
 from dpsql import errors
 from dpsql.errors import Error, OperationalError, Position, ProgrammingError
-from dpsql.ledger import BudgetState
+from dpsql.ledger.budget_state import BudgetState
 from dpsql.policy.request.loss import DisplayedFraction
 from dpsql.policy.request.parameters import BoundParameters, Parameters
 from dpsql.privacy.accounting.partitions.boxes import Box

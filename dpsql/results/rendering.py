@@ -13,7 +13,7 @@ from dpsql.plan.types import AnswerValue
 from dpsql.policy.request.loss import format_rounded
 
 if TYPE_CHECKING:
-    from dpsql.ledger import BudgetState, RemainingBudget
+    from dpsql.ledger.budget_state import BudgetState, RemainingBudget
 
 
 # Values and tables as text for people: digits above the noise, half-widths, aligned columns.

@@ -10,10 +10,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from dpsql.analysis.number_types import parse_decimal_type
 from dpsql.errors import DataError
-from dpsql.plan.types import AnswerValue
+from dpsql.plan.types import AnswerValue, parse_decimal_type
 from dpsql.policy.request.loss import format_rounded
+from dpsql.results.optional import make_missing_library_error
 from dpsql.results.rendering import (
     CONFIDENCE,
     Ends,
@@ -239,8 +239,10 @@ class Result:
             ImportError: without pandas.
             DataError: if the answer already has a column of such a name.
         """
-        import pandas
-
+        try:
+            import pandas
+        except ModuleNotFoundError:
+            raise make_missing_library_error("df()", "pandas", "pandas") from None
         if intervals:
             return self.with_interval_columns(confidence).df()
         frame = pandas.DataFrame(
@@ -259,8 +261,10 @@ class Result:
             ImportError: without pyarrow.
             DataError: for days that Python's dates cannot hold, which are texts in `rows`.
         """
-        import pyarrow
-
+        try:
+            import pyarrow
+        except ModuleNotFoundError:
+            raise make_missing_library_error("to_arrow_table()", "pyarrow") from None
         if intervals:
             return self.with_interval_columns(confidence).to_arrow_table()
         types = {
@@ -298,8 +302,11 @@ class Result:
         Raises:
             ImportError: without polars and pyarrow.
         """
-        import polars
-
+        try:
+            import polars
+            import pyarrow  # noqa: F401  (what polars reads)
+        except ModuleNotFoundError as error:
+            raise make_missing_library_error("pl()", error.name or "polars", "polars") from None
         frame = polars.from_arrow(self.to_arrow_table(intervals=intervals, confidence=confidence))
         if not isinstance(frame, polars.DataFrame):
             raise TypeError("polars made a series of a table")

@@ -12,7 +12,7 @@ import pytest
 import dpsql
 from dpsql.engine.budgets import collect_budgets
 from dpsql.errors import BudgetExhausted, ProgrammingError, QueryRejected
-from dpsql.ledger.protocol import AccountKey
+from dpsql.ledger.budget_state import AccountKey
 from dpsql.policy import load
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"

@@ -10,8 +10,8 @@ import pytest
 from clinic import POLICY, database
 
 import dpsql
-from dpsql.engine.forecast import Forecast, PlannedAccount
 from dpsql.privacy.accounting.events import NOTHING
+from dpsql.results.forecast import Forecast, PlannedAccount
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 PLAN = (

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import io
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -46,7 +48,7 @@ from api.test_pep249 import (  # noqa: F401
 )
 
 import dpsql
-from dpsql.api.opening import Address
+from dpsql.api.arguments import Address
 from dpsql.api.remote import RemoteConnection
 from dpsql.interfaces.cli import main
 from dpsql.interfaces.server.http.listener import HttpServer
@@ -168,6 +170,40 @@ def test_regressions_are_the_same_as_in_this_process(
         (ours,) = here.covariance(["cost", "days"], source="visits", epsilon=1.5)
         assert (ours.names, ours.matrix.tolist()) == (found.names, found.matrix.tolist())
         assert ours.intervals == found.intervals
+
+
+def test_covariance_without_numpy_is_refused_before_its_charge(
+    con: RemoteConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """dpsql-client does not install numpy: the analyst pays for no matrix that cannot be computed."""
+    monkeypatch.setattr("dpsql.results.optional.find_spec", lambda name: None if name == "numpy" else name)
+    before = con.budget()
+    with pytest.raises(
+        ImportError, match=r"covariance\(\) needs numpy, which is not installed: pip install numpy"
+    ):
+        con.covariance(["cost", "days"], source="visits", epsilon=1.5)
+    assert con.budget() == before
+
+
+@pytest.mark.parametrize(
+    ("library", "export", "requirement"),
+    [
+        ("pandas", "df", "'dpsql[pandas]'"),
+        ("polars", "pl", "'dpsql[polars]'"),
+        ("pyarrow", "pl", "'dpsql[polars]'"),
+        ("pyarrow", "to_arrow_table", "pyarrow"),
+    ],
+)
+def test_missing_libraries_are_named(
+    con: RemoteConnection, monkeypatch: pytest.MonkeyPatch, library: str, export: str, requirement: str
+) -> None:
+    """Without the library of a data frame the error says what to install."""
+    found = con.query("SELECT COUNT(*) FROM visits", epsilon=1)
+    importlib.import_module("polars")  # which remembers, when it loads, whether there is pyarrow
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ImportError) as raised:
+        getattr(found, export)()
+    assert str(raised.value).endswith(f"needs {library}, which is not installed: pip install {requirement}")
 
 
 def test_values_of_every_type_arrive_unchanged(con: RemoteConnection) -> None:

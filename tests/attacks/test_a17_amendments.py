@@ -20,8 +20,9 @@ from attacks.edits import charge, edit, found, rebuilt
 
 from dpsql.errors import IntegrityError, OperationalError, PolicyError
 from dpsql.ledger import Budget, open_ledger
+from dpsql.ledger.budget_state import AccountKey
 from dpsql.ledger.digest import KeyedDigest
-from dpsql.ledger.protocol import Account, AccountKey
+from dpsql.ledger.protocol import Account
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.schema import to_account_row
 

@@ -18,7 +18,7 @@ import pytest
 import dpsql
 from dpsql.errors import PolicyError
 from dpsql.ledger import Budget, open_ledger
-from dpsql.ledger.protocol import AccountKey
+from dpsql.ledger.budget_state import AccountKey
 from dpsql.policy import load
 from dpsql.policy.names import normalize_account_name
 from dpsql.privacy.accounting.events import Pure

@@ -15,7 +15,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.ledger.protocol import AccountKey
+from dpsql.ledger.budget_state import AccountKey
 from dpsql.privacy.accounting.partitions.boxes import Box
 from dpsql.privacy.accounting.partitions.grid import (
     EVERYWHERE,

@@ -16,7 +16,8 @@ from ledger.adversaries import Budget, Filter, Release, assert_private, gaussian
 from dpsql.errors import OperationalError
 from dpsql.ledger.balance import CHARGE, DRAW, RESERVE, RETURN, Balance, EntryEffect, apply_effect
 from dpsql.ledger.budget import Budget as Limits
-from dpsql.ledger.protocol import Account, AccountKey
+from dpsql.ledger.budget_state import AccountKey
+from dpsql.ledger.protocol import Account
 from dpsql.ledger.quote import iterate_quoted_charges, list_account_charges
 from dpsql.privacy.accounting.accountants import ACCOUNTANTS, Accountant
 from dpsql.privacy.accounting.accountants.base import search_largest_epsilon

@@ -15,7 +15,7 @@ from speeds import examples
 
 from dpsql.errors import BudgetExhausted, IntegrityError, PolicyError, ProgrammingError
 from dpsql.ledger import AnchorFile, Budget, Ledger, journal, open_ledger
-from dpsql.ledger.protocol import AccountKey
+from dpsql.ledger.budget_state import AccountKey
 from dpsql.ledger.reader import LedgerReader
 from dpsql.privacy.accounting import Charge, Pure
 

@@ -15,7 +15,8 @@ import pytest
 
 from dpsql.errors import Error
 from dpsql.ledger import Budget, open_ledger
-from dpsql.ledger.protocol import AccountKey, NewRelease, TableCharge
+from dpsql.ledger.budget_state import AccountKey
+from dpsql.ledger.protocol import NewRelease, TableCharge
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.schema import METADATA
 from dpsql.privacy.accounting import Pure

@@ -17,8 +17,9 @@ from speeds import examples
 
 from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError, PolicyError, ProgrammingError
 from dpsql.ledger import Budget, Ledger, journal, open_ledger
+from dpsql.ledger.budget_state import AccountKey
 from dpsql.ledger.digest import KeyedDigest
-from dpsql.ledger.protocol import AccountKey, TableCharge
+from dpsql.ledger.protocol import TableCharge
 from dpsql.ledger.quote import MOST_OWN_RESERVATIONS, MOST_RESERVATIONS
 from dpsql.ledger.reader import LedgerReader
 from dpsql.privacy.accounting import Charge, Pure, Selection

@@ -17,7 +17,8 @@ from speeds import examples
 from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError, ProgrammingError
 from dpsql.ledger import Budget, Ledger, journal, open_ledger
 from dpsql.ledger.balance import AccountReservation
-from dpsql.ledger.protocol import AccountKey, ReservationState, TableCharge
+from dpsql.ledger.budget_state import AccountKey
+from dpsql.ledger.protocol import ReservationState, TableCharge
 from dpsql.ledger.reader import LedgerReader
 from dpsql.privacy.accounting import Charge, Pure, Selection
 from dpsql.privacy.accounting.accountants import ACCOUNTANTS

@@ -164,7 +164,7 @@ FAULTS = (
     ),
     Fault(
         "relative-plans-priced",
-        "dpsql.engine.forecast:Forecast.from_queries",
+        "dpsql.engine.forecast:forecast_queries",
         "prepared.terms.target is not None and prepared.terms.target.relative_error is not None",
         "False",
         "a plan is told the price of a first step",

@@ -134,8 +134,16 @@ FAULTS = (
         "tests/api/test_remote.py::test_lost_connection_is_reopened_without_repeating_new_noise",
     ),
     Fault(
+        "covariances-without-numpy",
+        "dpsql.api.base_connection:BaseConnection.covariance",
+        "require_library('covariance()', 'numpy')",
+        "pass",
+        "an analyst pays for a matrix that this installation cannot compute",
+        "tests/api/test_remote.py::test_covariance_without_numpy_is_refused_before_its_charge",
+    ),
+    Fault(
         "token-in-the-clear",
-        "dpsql.api.opening:Address.parse",
+        "dpsql.api.arguments:Address.parse",
         "not encrypted and (not _is_local(host))",
         "not encrypted and _is_local(host)",
         "a token goes to another machine unencrypted",

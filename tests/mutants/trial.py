@@ -19,7 +19,7 @@ from pathlib import Path
 
 from .fault import Fault, StaleError
 
-COPIED = ("dpsql", "tests", "grammars", "pyproject.toml")
+COPIED = ("dpsql", "client", "tests", "grammars", "pyproject.toml")
 SECONDS = 120
 """A test that takes longer hangs."""
 _PYTEST = (

@@ -104,9 +104,13 @@ def test_each_attack_works_on_a_careless_variant(number: int) -> None:
 
 
 def test_versions_agree() -> None:
-    """The package and its metadata have one version."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["version"] == dpsql.__version__
+    """Both wheels read the version of the package from its one place."""
+    for folder in (ROOT, ROOT / "client"):
+        project = tomllib.loads((folder / "pyproject.toml").read_text())
+        assert project["project"]["dynamic"] == ["version"]
+        source = project["tool"]["hatch"]["version"]
+        (found,) = re.findall(source["pattern"], (folder / source["path"]).read_text())
+        assert found == dpsql.__version__
 
 
 def test_files_are_short() -> None:

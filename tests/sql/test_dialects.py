@@ -11,8 +11,8 @@ import dpsql
 from dpsql.api.connection import Connection
 from dpsql.engine.query_run import QueryRun
 from dpsql.engine.replay.replays import plan_and_match
+from dpsql.policy.request.dialects import TITLES
 from dpsql.policy.request.query import Query
-from dpsql.sql.parse.dialect import TITLES
 from tests.sql.damage import damage
 from tests.sql.fixture_files import Fixture, dialects, fixtures
 from tests.sql.study import NO_NOISE, NOON, prepare, study

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from dpsql.api.opening import is_address
+from dpsql.api.arguments import is_address
 from dpsql.errors import LossError, OperationalError, ProgrammingError
 from dpsql.interfaces.cli.connections import get_default_ledger, require_no_ledger
 from dpsql.interfaces.cli.options import LedgerFile, LedgerKey

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from dpsql.api.opening import is_address, is_database_url, is_spark
+from dpsql.api.arguments import is_address
+from dpsql.api.opening import is_database_url, is_spark
 from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.interfaces.cli.options import ConnectionOptions
 from dpsql.policy.request.loss import parse_amount

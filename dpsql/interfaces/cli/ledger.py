@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dpsql.ledger import Budget, Entry, Ledger, LedgerHead
-    from dpsql.ledger.protocol import AccountKey
+    from dpsql.ledger.budget_state import AccountKey
     from dpsql.ledger.reader import LedgerReader
     from dpsql.ledger.receipts import CheckedReceipt
 
@@ -163,7 +163,7 @@ def read_anchored_head(anchor: Path | None, head: str | None) -> LedgerHead | No
 def _build_entry_table(entries: list[Entry], budgets: dict[AccountKey, Budget]) -> Table:
     from dpsql.analysis.partitions.predicates import describe_ranges
     from dpsql.interfaces.shell.answers import build_table
-    from dpsql.ledger.protocol import AccountKey
+    from dpsql.ledger.budget_state import AccountKey
     from dpsql.policy.request.loss import format_rounded
     from dpsql.privacy.accounting import get_accountant
     from dpsql.privacy.accounting.partitions.boxes import Box
@@ -317,7 +317,7 @@ def amend(
     """
     from dpsql.engine.budgets import collect_budgets
     from dpsql.interfaces.shell.answers import escape_unprintable
-    from dpsql.ledger.protocol import AccountKey
+    from dpsql.ledger.budget_state import AccountKey
     from dpsql.policy import load
 
     rules, recorded = load(policy), _read_recorded_budgets(target, change.ledger_key)
@@ -345,7 +345,7 @@ def unlock(
     change: ChangeOptions,
 ) -> None:
     """Unlock a table that failures have locked. Find the cause first, since a failure may depend on the data."""
-    from dpsql.ledger.protocol import AccountKey
+    from dpsql.ledger.budget_state import AccountKey
 
     budgets = _read_recorded_budgets(target, change.ledger_key)
     names = {account.table for account in budgets if isinstance(account, AccountKey)}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
-from dpsql.api.opening import is_address
+from dpsql.api.arguments import is_address
 from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.interfaces.cli.connections import (
     connect_to_source,
@@ -348,7 +348,7 @@ def shell(
     ~/.config/dpsql/config.toml.
     """
     from dpsql.interfaces.shell.settings import get_config_path, load_settings
-    from dpsql.sql.parse.dialect import require_dialect
+    from dpsql.policy.request.dialects import require_dialect_name
 
     settings = load_settings(get_config_path())
     settings = replace(
@@ -357,7 +357,7 @@ def shell(
         dialect=dialect or settings.dialect,
         format=settings.format if style is None else style.value,
     )
-    require_dialect(settings.dialect)
+    require_dialect_name(settings.dialect)
     target = terms.parse_target()
     default = find_source_epsilon(database, options.policy)
     epsilon = default if terms.epsilon is None and target is None else terms.epsilon

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from dpsql.ledger import BudgetState, RemainingBudget
+    from dpsql.ledger.budget_state import BudgetState, RemainingBudget
     from dpsql.results.result import Receipt, Result
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dpsql.engine.schema_description import ColumnDescription, Description, format_bounds, format_values
+from dpsql.engine.schema_description import format_bounds, format_values
 from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.interfaces.shell import answers
 from dpsql.interfaces.shell.answers import AnswerFormat, build_table, render_table
@@ -30,6 +30,7 @@ from dpsql.policy.request.loss import (
     parse_confidence,
     parse_target_error,
 )
+from dpsql.results.description import ColumnDescription, Description
 from dpsql.sql.parse.scanner import remove_comments
 
 # List tables and their columns, from the policy and the schema, never from data.
@@ -228,9 +229,9 @@ def _set_max_groups(state: SessionState, text: str) -> Reply:
 
 def _set_dialect(state: SessionState, text: str) -> Reply:
     if text:
-        from dpsql.sql.parse.dialect import require_dialect
+        from dpsql.policy.request.dialects import require_dialect_name
 
-        require_dialect(text.lower())
+        require_dialect_name(text.lower())
         state.dialect = text.lower()
     return _make_note(f"the SQL dialect is {state.dialect}")
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from dpsql.engine.schema_description import Description
 from dpsql.interfaces.shell.answers import AnswerFormat
 from dpsql.interfaces.shell.commands import COMMANDS
 from dpsql.plan.aggregates.windows import OVER
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.policy import normalize_name
+from dpsql.results.description import Description
 from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, iterate_distinct_spellings
 from dpsql.sql.parse.own_calls import NAME as BEST_EXPERT
 from dpsql.sql.parse.own_calls import NAMES as ENDS

@@ -6,12 +6,11 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from dpsql.analysis.number_types import parse_decimal_type
 from dpsql.analysis.release_analysis import Analysis, Lattice, Measure
 from dpsql.plan.aggregates import Moment
 from dpsql.plan.expressions import Column, Expr
 from dpsql.plan.interval import Interval
-from dpsql.plan.types import Type
+from dpsql.plan.types import Type, parse_decimal_type
 from dpsql.planning.statistics import ROWS, UNITS, Statistic
 from dpsql.policy.names import quote_identifier
 from dpsql.sql.compile.columns import name_total, name_value, name_value_count

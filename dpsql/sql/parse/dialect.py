@@ -12,7 +12,7 @@ from sqlglot.errors import ErrorLevel
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from dpsql.errors import ProgrammingError
+from dpsql.policy.request.dialects import DUCKDB, TITLES, require_dialect_name
 
 # Constants in a parser's tree, and the types that are evident from the tree alone.
 
@@ -80,15 +80,6 @@ def is_parameter(node: exp.Expr | None) -> bool:
 
 # The supported nodes of other dialects' trees, as data: all others are refused.
 
-
-TITLES: Mapping[str, str] = {
-    "postgres": "PostgreSQL",
-    "spark": "Spark",
-    "snowflake": "Snowflake",
-    "bigquery": "BigQuery",
-    "tsql": "T-SQL",
-}
-"""The dialects that are read in addition to DuckDB's."""
 
 _PAIR = ("this", "expression")
 _SET = (*_PAIR, "distinct", "with_", "order", "limit", "offset")
@@ -191,7 +182,6 @@ CALLS: Mapping[type[exp.Expr], str] = {
 
 
 DIALECT = DuckDB()
-DUCKDB = "duckdb"
 DIALECTS: Mapping[str, Dialect] = {DUCKDB: DIALECT, **{name: Dialect.get_or_raise(name) for name in TITLES}}
 """The dialects that are read."""
 _AGGREGATES = {
@@ -315,12 +305,8 @@ class Parser(DuckDBParser):
 
 def require_dialect(name: str) -> Dialect:
     """Return the dialect with this name. Raises ProgrammingError if there is none."""
-    found = DIALECTS.get(name)
-    if found is None:
-        raise ProgrammingError(
-            f"there is no dialect {name}", code="dialect", hint=f"there are: {', '.join(DIALECTS)}"
-        )
-    return found
+    require_dialect_name(name)
+    return DIALECTS[name]
 
 
 def parse_tokens(tokens: list[Token], text: str) -> list[exp.Expr | None]:

@@ -17,10 +17,10 @@ from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Position, QueryRejected
+from dpsql.policy.request.dialects import DUCKDB
 from dpsql.sql.parse.dialect import (
     DIALECT,
     DIALECTS,
-    DUCKDB,
     parse_foreign_tokens,
     parse_tokens,
     require_dialect,

@@ -16,11 +16,11 @@ from typing import NoReturn
 from sqlglot import exp
 
 from dpsql.policy import normalize_name
+from dpsql.policy.request.dialects import TITLES
 from dpsql.sql.parse.dialect import (
     CALLS,
     FRACTIONAL_TYPES,
     READ,
-    TITLES,
     find_number,
     is_fractional,
     is_parameter,

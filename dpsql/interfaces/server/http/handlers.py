@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
-from dpsql.engine.schema_description import Description
+from dpsql.engine import schema_description
 from dpsql.errors import ProgrammingError
 from dpsql.interfaces.server.connections import QueryRunner
 from dpsql.interfaces.server.http.access import (
@@ -342,7 +342,7 @@ async def describe_schema(call: ApiCall[None]) -> Response:
 
     def describe(connection: Connection) -> Any:
         return json_format.write_record(
-            Description.from_catalog(call.service.policy, connection.engine.catalog)
+            schema_description.describe_schema(call.service.policy, connection.engine.catalog)
         )
 
     return to_json_response(await call.run_with_connection(describe, lane=Lane.lookup))
