@@ -1,3 +1,34 @@
-"""The version of dpsql, which receipts and the entries of ledgers state."""
+"""The version of dpsql, which receipts and the entries of ledgers state, and versions of the libraries below it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
 
 VERSION = "0.3.0.dev0"
+
+Version = tuple[int, ...]
+
+
+def parse_version(text: str) -> Version | None:
+    """Return the numbers of a release, or None of a version that is no release.
+
+    >>> parse_version("1.4.5"), parse_version("2.1.0.dev12")
+    ((1, 4, 5), None)
+    """
+    return tuple(map(int, text.split("."))) if re.fullmatch(r"\d{1,6}(\.\d{1,6}){1,3}", text) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a library has `since` a version, what dpsql does with an older one, and why that is enough."""
+
+    since: Version
+    has: str
+    before: str
+    why: str
+
+    def is_in(self, installed: str) -> bool:
+        """Return whether an installed version has it; one that is no release counts as the newest."""
+        version = parse_version(installed)
+        return version is None or version >= self.since

@@ -15,7 +15,7 @@ from typing import Any
 
 import duckdb
 
-from dpsql.backends.duckdb import LOCKED, lock_down
+from dpsql.backends.duckdb import LOCKED, connect_with, lock_down
 from dpsql.errors import InternalError, OperationalError, QueryRejected
 from dpsql.policy import split_table_name
 from dpsql.policy.names import quote_identifier
@@ -72,7 +72,7 @@ class PgCatalogEmulator:
         macros: Mapping[str, Sequence[str]],
         prefix: str,
     ) -> None:
-        self._connection = duckdb.connect(config={**LOCKED, "memory_limit": "256MB", "threads": 1})
+        self._connection = connect_with({**LOCKED, "memory_limit": "256MB", "threads": 1})
         self._columns = dict[str, list[tuple[str, str]]]()
         for schema in _SCHEMAS.values():
             self._connection.execute(f"CREATE SCHEMA {schema}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import duckdb
 
-from dpsql.backends.duckdb import LOCKED, lock_down
+from dpsql.backends.duckdb import LOCKED, connect_with, lock_down
 from dpsql.errors import BackendError, OperationalError
 from dpsql.policy import normalize_name, split_table_name
 from dpsql.policy.engine_types import (
@@ -42,7 +42,7 @@ class PublicCopies:
 
     def __init__(self, public: Iterable[str] = ()) -> None:
         self._public = frozenset(map(normalize_name, public))
-        self._connection = duckdb.connect(config=_CONFIG)
+        self._connection = connect_with(_CONFIG)
         lock_down(self._connection)
         self._copied_names: set[str] = set()
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.backends.base import DatabaseIdentity
-from dpsql.backends.duckdb import LOCKED, DuckDBBackend, lock_down
+from dpsql.backends.duckdb import LOCKED, DuckDBBackend, connect_with, lock_down
 from dpsql.backends.duckdb.statements import find_cancellation
 from dpsql.errors import BackendError, OperationalError
 from dpsql.ledger.workers import run_interruptibly
@@ -26,7 +26,7 @@ _CONFIG = {**LOCKED, "memory_limit": "1GB", "threads": 1}
 @cache
 def _open_engine(_process: int) -> duckdb.DuckDBPyConnection:
     """Open the empty, locked, in-memory database of this process: opening one takes longer than a query here."""
-    return duckdb.connect(config=_CONFIG)
+    return connect_with(_CONFIG)
 
 
 class ScratchDatabase:
@@ -275,6 +275,6 @@ def query_constant_rows(query: str) -> list[tuple[Any, ...]]:
 @cache
 def _open_check_engine(_process: int) -> duckdb.DuckDBPyConnection:
     """Open an empty, locked, in-memory database of this process."""
-    engine = duckdb.connect(config=_CHECK_CONFIG)
+    engine = connect_with(_CHECK_CONFIG)
     lock_down(engine)
     return engine

@@ -32,7 +32,7 @@ def test_file_is_opened_read_only(tmp_path: Path) -> None:
     close_all()
 
 
-@pytest.mark.parametrize("before", ["", "filter_pushdown", "common_subplan", "unused_columns,common_subplan"])
+@pytest.mark.parametrize("before", ["", "filter_pushdown", UNSOUND, f"unused_columns,{UNSOUND}".strip(",")])
 def test_unsound_optimizer_never_runs(before: str) -> None:
     """What the owner has disabled stays disabled, and nothing enables it for another connection."""
     setting = "SELECT current_setting('disabled_optimizers')"
@@ -45,7 +45,7 @@ def test_unsound_optimizer_never_runs(before: str) -> None:
             lambda sql: owner.cursor().execute(sql).fetchall(),
         ):
             ((disabled,),) = run(setting)
-            assert {UNSOUND, *filter(None, before.split(","))} == set(disabled.split(","))
+            assert {*filter(None, (UNSOUND, *before.split(",")))} == {*filter(None, disabled.split(","))}
     for backend in (DuckDBBackend(":memory:"), DuckDBBackend({"people": pa.table({"age": [30]})})):
         assert backend.run_statement(setting).reveal() == [(UNSOUND,)]
         backend.close()
@@ -53,6 +53,7 @@ def test_unsound_optimizer_never_runs(before: str) -> None:
         assert scratch.run_query(setting)[0] == [(UNSOUND,)]
 
 
+@pytest.mark.skipif(not UNSOUND, reason="this DuckDB does not have the optimizer")
 def test_locked_unsound_optimizer_is_refused() -> None:
     """It is refused at connect, and before a charge if it is enabled and locked later."""
     with duckdb.connect() as owner:

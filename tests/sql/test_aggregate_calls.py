@@ -8,6 +8,7 @@ from sqlglot import exp
 
 import dpsql
 from dpsql.api.connection import Connection
+from dpsql.backends.duckdb.versions import supports
 from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, BY_NODE, AggregateContext
 from dpsql.sql.lower.aggregates.base import AggregateCall
 from dpsql.sql.parse.dialect import ADDED_NODES, Parser
@@ -27,6 +28,15 @@ _PLACES = {
 """A query for each place. What is released or public gets the names of private columns."""
 _OWN = frozenset({"CHOOSE"})
 """Names that DuckDB has not."""
+_LATER = {
+    "ARG_MAX_NULLS_LAST",
+    "ARG_MIN_NULLS_LAST",
+    "COMBINE_AGGR",
+    "DECIMAL_AVERAGE",
+    "LTTB",
+    "VARIANT_GROUP_OBJECT",
+}
+"""Aggregates that DuckDB 1.4 or 1.5 does not have yet."""
 _BESIDE_KEYS = "SELECT {} FROM visits GROUP BY plan"
 """Across units, for an aggregate that group keys determine."""
 
@@ -155,10 +165,13 @@ def test_every_aggregate_of_duckdb_is_read_as_one() -> None:
     with clinic() as plain:
         found = plain.execute("SELECT function_name, function_type FROM duckdb_functions()").fetchall()
     names = {name.upper() for name, kind in found if kind == "aggregate"}
+    later = () if supports("overlay") else _LATER
     assert names <= {*Parser.FUNCTIONS, *Parser.FUNCTION_PARSERS}
     for name in ADDED_NODES:
         assert parse_statement(f"SELECT {name}(x, y) FROM t").query.find(exp.AggFunc), name
-    assert set(ADDED_NODES) <= names | {name.upper() for name, kind in found if kind == "macro"}
+    assert set(ADDED_NODES).difference(later) <= names | {
+        name.upper() for name, kind in found if kind == "macro"
+    }
 
 
 @entries

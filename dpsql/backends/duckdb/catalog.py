@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from dpsql.backends.base import TableOrigin, build_table_keys
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.backends.duckdb.settings import SettingsGuard
 from dpsql.backends.duckdb.statements import Rows, StatementRunner
+from dpsql.backends.duckdb.versions import supports
 from dpsql.errors import BackendError, OperationalError
 from dpsql.policy import normalize_name, split_table_name
 from dpsql.policy.check_constraints import parse_constraints
@@ -36,6 +38,7 @@ _VIEW = """
     SELECT sql FROM duckdb_views()
     WHERE NOT internal AND {} AND view_name = {}
 """
+_STORED_NAMES = "SELECT table_name FROM duckdb_tables()"
 _COMPUTED = """
     SELECT (SELECT COUNT(*) FROM duckdb_views() WHERE NOT internal)
         + (SELECT COUNT(*) FROM duckdb_tables() WHERE sql IS NULL OR contains(upper(sql), 'GENERATED'))
@@ -96,7 +99,9 @@ class CatalogReader:
         definitions = [str(sql) for (sql,) in read(_VIEW.format(*condition))]
         with self._guard.show_bound_plans():
             try:
-                explained = read(f"EXPLAIN (FORMAT JSON) SELECT * FROM {quote_table_name(table)}")
+                explained = self._runner.query_plans(
+                    f"EXPLAIN (FORMAT JSON) SELECT * FROM {quote_table_name(table)}"
+                )
             except BackendError:
                 return None
         plan = _find_bound_plan(explained)
@@ -104,6 +109,8 @@ class CatalogReader:
             return None
         frames = frozenset({_ARROW, _PANDAS} if self._runner.owned else {_ARROW})
         found = parse_origin(table, plan, next(iter(definitions), None), frames=frames)
+        if not supports("qualified_scans"):
+            found = _refuse_ambiguous_scans(found, read(_STORED_NAMES))
         columns = read(_COLUMNS.format(*condition))
         checks = tuple(str(text) for (text,) in read(_CHECKS.format(*condition)))
         said = parse_constraints(checks)
@@ -125,10 +132,17 @@ class CatalogReader:
         columns = [(str(name), str(kind)) for name, _, kind in rows]
         with self._guard.show_bound_plans():
             plans = [
-                str(_find_bound_plan(self._runner.query_rows(sql)))
+                str(_find_bound_plan(self._runner.query_plans(sql)))
                 for sql in _build_collation_probes(table, columns)
             ]
         return _compare_collations(columns, plans)
+
+
+def _refuse_ambiguous_scans(origin: TableOrigin, stored: Rows) -> TableOrigin:
+    """Return the origin, in which names of tables that `stored` has more than once are foreign: they may be another's."""
+    counts = Counter(str(name) for (name,) in stored)
+    ambiguous = [f"one of the tables named {name}" for name in sorted(origin.tables) if counts[name] > 1]
+    return replace(origin, foreign_sources=(*origin.foreign_sources, *ambiguous))
 
 
 def _find_bound_plan(explained: Rows) -> str | None:
@@ -203,8 +217,10 @@ READS_NOTHING = frozenset(
 """Operators that pass rows on, or make them of constants."""
 STORED = "SEQ_SCAN"
 """The scan of a table in DuckDB's own storage, which looks at the bytes of each text that is put into it."""
-_ARROW, _PANDAS = "PYTHON_ARROW_SCAN", "PANDAS_SCAN"
-_FRAME = re.compile(r"SELECT \* FROM (python_arrow_scan|pandas_scan)\(\) AS \w+;?\Z")
+_ARROW, _PANDAS = "PYTHON_ARROW_SCAN" if supports("frame_views") else "ARROW_SCAN", "PANDAS_SCAN"
+_FRAME = re.compile(
+    r"SELECT \* FROM (python_arrow_scan|pandas_scan)\(\) AS \w+;?\Z" if supports("frame_views") else r"\A\Z"
+)
 _FRAME_PLAN = ("PROJECTION", "PROJECTION")
 
 

@@ -10,11 +10,11 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import duckdb
 
@@ -41,6 +41,7 @@ from dpsql.backends.duckdb.settings import (
 )
 from dpsql.backends.duckdb.sources import UNTYPED, to_typed_frame
 from dpsql.backends.duckdb.statements import StatementRunner
+from dpsql.backends.duckdb.versions import supports
 from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.ledger.anchor import FILE, MEMORY
 from dpsql.policy import normalize_name
@@ -54,11 +55,18 @@ MEMORY_PATH = ":memory:"
 _CLOSING = ("enable_external_access", "lock_configuration")
 _CLOSE = ("SET enable_external_access = false", "SET lock_configuration = true")
 _IS_CLOSED = "SELECT current_setting('lock_configuration') AND NOT current_setting('enable_external_access')"
+_NO_PROGRESS = "PRAGMA disable_progress_bar"
 _SEAL = (
     "SET disabled_filesystems = 'LocalFileSystem'",
     f"SET disabled_optimizers = '{UNSOUND}'",
-    "SET enable_progress_bar = false",
+    _NO_PROGRESS,
 )
+_OPENING = ("allowed_configs", "explain_output", "lock_configuration", "memory_limit")
+"""Settings that DuckDB 1.x does not take while it opens a database, or not as they are written for 2.0."""
+_BOUND_PLANS = "SET explain_output = 'all'"
+_MEMORY = "SELECT current_setting('memory_limit')"
+_SESSIONS: WeakValueDictionary[str, duckdb.DuckDBPyConnection] = WeakValueDictionary()
+"""On DuckDB 1.x, a session that shows bound plans for each file that is open here, by the file's path."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,23 +159,79 @@ def lock_down(
     configuration cannot prevent this before the file is open. During a long query it prints the exact progress to standard
     output.
     """
+    if not supports("allowed_configs"):
+        if is_closed(connection):
+            connection.execute(_NO_PROGRESS)
+            return
+        closed = False
+        connection.execute(_BOUND_PLANS)
     if reads:
         connection.execute(f"SET allowed_paths = [{', '.join(map(quote_literal, reads))}]")
     for setting in _SEAL[spills or bool(reads) :]:
         connection.execute(setting)
-    if not closed and connection.execute(_IS_CLOSED).fetchall() != [(True,)]:
+    if not closed and not is_closed(connection):
         for setting in _CLOSE:
             connection.execute(setting)
+
+
+def is_closed(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Return whether the configuration is locked and files are out of reach."""
+    return connection.execute(_IS_CLOSED).fetchall() == [(True,)]
+
+
+def connect_with(
+    config: Config, path: str = MEMORY_PATH, *, read_only: bool = False
+) -> duckdb.DuckDBPyConnection:
+    """Open a database with a configuration; what DuckDB 1.x does not take yet is applied by `lock_down`."""
+    if supports("allowed_configs"):
+        return duckdb.connect(path, read_only=read_only, config=config)
+    given = {name: value for name, value in config.items() if name not in _OPENING}
+    given["memory_limit"] = _resolve_memory(str(config["memory_limit"]))
+    return duckdb.connect(path, read_only=read_only, config=given)
+
+
+@cache
+def _resolve_memory(limit: str) -> str:
+    """Return a limit without a percentage: a share of the memory of which DuckDB takes 80% by default."""
+    if not limit.endswith("%"):
+        return limit
+    with duckdb.connect() as plain:
+        ((default,),) = plain.execute(_MEMORY).fetchall()
+    number, unit = str(default).split()
+    return f"{float(number) * float(limit[:-1]) / 80:.1f} {unit}"
+
+
+def find_planning_session(connection: duckdb.DuckDBPyConnection, path: str) -> duckdb.DuckDBPyConnection:
+    """Return the session of a file that shows bound plans, before the connection is locked down.
+
+    Raises OperationalError if the file is open here with a configuration that somebody else has locked.
+    """
+    if supports("allowed_configs"):
+        return connection
+    key = os.path.realpath(path)
+    found = _SESSIONS.get(key)
+    if is_closed(connection):
+        if found is None:
+            raise OperationalError(
+                f"{path} is open in this process already, with a configuration that is locked",
+                code="no_database",
+                hint="close the other connection first; DuckDB 2.0 has no such limit",
+            )
+        return found
+    found = connection.cursor()
+    found.execute(_BOUND_PLANS)
+    _SESSIONS[key] = found
+    return found
 
 
 def open_connection(
     database: str | Path | Mapping[str, Any] | duckdb.DuckDBPyConnection,
     spill: SpillFolder | None,
     types: Mapping[str, ColumnTypes],
-) -> duckdb.DuckDBPyConnection:
-    """Return a locked connection to a database, or the owner's own connection unchanged."""
+) -> tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyConnection]:
+    """Return a locked connection to a database, or the owner's own connection unchanged; and the one that shows bound plans."""
     if isinstance(database, duckdb.DuckDBPyConnection):
-        return database
+        return database, database
     files = _select_file_tables(database)
     config, closed = build_locked_config(), spill is None and not files
     if not closed:
@@ -175,7 +239,9 @@ def open_connection(
         config = {name: value for name, value in config.items() if name not in _CLOSING}
         config |= {} if spill is None else spill.config
     try:
-        connection = _open_own_database(database, config)
+        connection = planning = _open_own_database(database, config)
+        if isinstance(database, (str, Path)) and str(database) != MEMORY_PATH:
+            planning = find_planning_session(connection, str(database))
         for name, table in files.items():
             make_file_table(connection, name, table, types.get(normalize_name(name), {}))
         lock_down(connection, list_lazy_paths(files), spills=spill is not None, closed=closed)
@@ -183,7 +249,7 @@ def open_connection(
         if spill is not None:
             spill.drop_user()
         raise
-    return connection
+    return connection, planning
 
 
 def _open_own_database(database: str | Path | Mapping[str, Any], config: Config) -> duckdb.DuckDBPyConnection:
@@ -198,12 +264,12 @@ def _open_own_database(database: str | Path | Mapping[str, Any], config: Config)
 
 def _open_database_file(path: str, config: Config) -> duckdb.DuckDBPyConnection:
     if path == MEMORY_PATH:
-        return duckdb.connect(path, config=config)
+        return connect_with(config)
     if not Path(path).is_file():
         raise OperationalError(f"the database file {path} does not exist", code="no_database")
     reason = ""
     try:
-        return duckdb.connect(path, read_only=True, config=config)
+        return connect_with(config, path, read_only=True)
     except duckdb.Error as error:
         reason = type(error).__name__
     raise OperationalError(
@@ -219,7 +285,7 @@ def _select_file_tables(database: str | Path | Mapping[str, Any]) -> dict[str, F
 
 
 def _open_frames(tables: Mapping[str, Any], config: Config) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(config=config)
+    connection = connect_with(config)
     frames = {name: table for name, table in tables.items() if not isinstance(table, FileTable)}
     for name, frame in frames.items():
         failed = False
@@ -266,10 +332,10 @@ class DuckDBBackend:
         self._host = host
         self._sources = sources = DataSources.from_database(database)
         spill = None if temp_directory is None else sources.open_spill_folder(temp_directory, temp_limit)
-        connection = open_connection(sources.database, spill, types)
+        connection, planning = open_connection(sources.database, spill, types)
         # The folder is removed with the connection, even if nobody closes it.
         self._spill_finalizer = None if spill is None else weakref.finalize(self, spill.drop_user)
-        self._runner = StatementRunner(connection, owned=not sources.is_owners)
+        self._runner = StatementRunner(connection, owned=not sources.is_owners, planning=planning)
         self._guard = SettingsGuard(self._runner)
         self._catalog = CatalogReader(self._runner, self._guard)
         # Several backends may share one connection of the owner; one must not fetch another's rows.
@@ -421,6 +487,6 @@ class DuckDBBackend:
     def close(self) -> None:
         """Close the connection, unless it is the owner's."""
         if not self._sources.is_owners:
-            self._runner.connection.close()
+            self._runner.close()
         if self._spill_finalizer is not None:
             self._spill_finalizer()

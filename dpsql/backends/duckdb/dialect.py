@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import duckdb
+
 from dpsql.backends.dialect import (
     TABLES,
     Capabilities,
@@ -23,6 +25,8 @@ from dpsql.backends.dialect import (
     fits_int64,
 )
 from dpsql.backends.duckdb.sources import UNCHECKED, UNTYPED
+from dpsql.backends.duckdb.versions import supports
+from dpsql.backends.function_spellings import require_template
 from dpsql.plan.expressions import Call, Column, ColumnInfo
 from dpsql.plan.interval import MOST_STORED
 from dpsql.plan.nodes import Release
@@ -154,11 +158,17 @@ class DuckDBFunctions(FunctionSyntax):
     """The functions of the registry, which has DuckDB's templates."""
 
     def emit_call_template(self, expr: Call) -> str:
-        """Return the entry's template; arithmetic on whole numbers has a form that cannot leave 64 bits."""
+        """Return the entry's template; arithmetic on whole numbers has a form that cannot leave 64 bits.
+
+        Raises QueryRejected (`engine_function`) for a function that the installed version lacks.
+        """
+        name, template = expr.function.name, expr.function.sql
+        if name.startswith("overlay") and not supports("overlay"):
+            require_template({}, expr, f"DuckDB {duckdb.__version__}")
+        if name.startswith("date_trunc_") and not supports("truncated_moments"):
+            return f"TRY_CAST({template} AS TIMESTAMP)"
         return (
-            expr.function.integer_sql
-            if expr.function.integer_sql and expr.type is Type.INTEGER
-            else expr.function.sql
+            expr.function.integer_sql if expr.function.integer_sql and expr.type is Type.INTEGER else template
         )
 
     def emit_window_call(

@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,12 +25,13 @@ from typing import TypeAlias
 import duckdb
 
 from dpsql.backends.duckdb.statements import StatementRunner
+from dpsql.backends.duckdb.versions import supports
 from dpsql.errors import BackendError, OperationalError, ProgrammingError
 from dpsql.policy.names import quote_literal
 
-UNSOUND = "common_subplan"
-"""An optimizer of DuckDB 2.0 that returns wrong rows: it treats different subqueries as equal, as some of its issues report
-and the differential search finds. No contribution bound may depend on it, so no statement runs with it.
+UNSOUND = "common_subplan" if supports("common_subplan") else ""
+"""An optimizer that returns wrong rows: it treats different subqueries as equal, as some of DuckDB's issues report and the
+differential search finds. No contribution bound may depend on it, so no statement runs with it.
 """
 
 MEANING: dict[str, str | None] = {
@@ -50,57 +51,77 @@ MEANING: dict[str, str | None] = {
     "allow_parser_override_extension": "DEFAULT",
     "disable_timestamptz_casts": "false",
     "legacy_disable_null_type": "false",
-    "preserve_identifier_case": "preserve_case",
+    "preserve_identifier_case": "preserve_case" if supports("identifier_cases") else "true",
     "table_function_identifier_conversion": "DEFAULT",
     "max_execution_time": "0",
     "warnings_as_errors": "false",
     "Calendar": "gregorian",
+    "old_implicit_casting": "false",
+    "lambda_syntax": "DEFAULT",
+    "deprecated_using_key_syntax": "DEFAULT",
+    "delim_join_as_cte": "true",
+    "debug_asof_iejoin": "false",
+    "debug_checkpoint_abort": "NONE",
+    "debug_checkpoint_sleep_ms": "0",
+    "debug_eviction_queue_sleep_micro_seconds": "0",
+    "debug_force_external": "false",
+    "debug_force_no_cross_product": "false",
+    "debug_physical_table_scan_execution_strategy": "DEFAULT",
+    "debug_skip_checkpoint_on_commit": "false",
+    "debug_verify_blocks": "false",
+    "debug_verify_vector": "NONE",
+    "debug_window_mode": "WINDOW",
 }
 """What decides over values, errors or the grammar, with what it has to be.
 
-A time limit is among them: whether a statement ends before it depends on the rows. The engine's list of settings leaves
-out some that it takes nevertheless, so each of these is asked for by its name.
+A time limit is among them: whether a statement ends before it depends on the rows. So are settings that send a statement through
+code which exists for DuckDB's own tests. The engine's list of settings leaves
+out some that it takes nevertheless, so each of these that it knows is asked for by its name.
 """
 _HARMLESS = """
-    access_mode allocator_background_threads allocator_bulk_deallocation_flush_threshold
-    allocator_flush_threshold allow_community_extensions allow_extension_repositories
-    allow_extensions_metadata_mismatch allow_persistent_secrets allow_unredacted_secrets
-    allow_unsigned_extensions allowed_configs allowed_directories allowed_paths
+    __delta_only_variant_encoding_enabled access_mode allocator_background_threads
+    allocator_bulk_deallocation_flush_threshold allocator_flush_threshold allow_community_extensions
+    allow_extension_repositories allow_extensions_metadata_mismatch allow_persistent_secrets
+    allow_unredacted_secrets allow_unsigned_extensions allowed_configs allowed_directories allowed_paths
     approximate_join_order_threshold arrow_large_buffer_size arrow_lossless_conversion
     arrow_output_list_view arrow_output_version asof_loop_join_threshold async_threads
     auto_checkpoint_skip_wal_threshold autoinstall_extension_repository autoinstall_known_extensions
     autoload_known_extensions binary_as_string block_allocator_memory cache_local_files
     catalog_error_max_schemas checkpoint_on_detach checkpoint_threshold
-    current_transaction_invalidation_policy custom_extension_repository custom_user_agent
-    debug_checkpoint_scan_sleep_ms default_block_size default_secret_storage
+    current_transaction_invalidation_policy custom_extension_repository custom_profiling_settings
+    custom_user_agent debug_checkpoint_scan_sleep_ms default_block_size default_secret_storage
     default_transaction_invalidation_policy disable_database_invalidation disable_parquet_prefetching
     disabled_compression_methods disabled_filesystems disabled_log_types disabled_optimizers duckdb_api
-    dynamic_or_filter_threshold enable_external_access enable_external_file_cache enable_fsst_vectors
-    enable_geoparquet_conversion enable_http_metadata_cache enable_logging enable_macro_dependencies
+    dynamic_or_filter_threshold enable_caching_operators enable_external_access
+    enable_external_file_cache enable_fsst_vectors enable_geoparquet_conversion enable_http_logging
+    enable_http_metadata_cache enable_logging enable_macro_dependencies enable_object_cache
     enable_optimistic_write enable_optimizer enable_profiling enable_progress_bar
-    enable_progress_bar_print enable_view_dependencies enabled_log_types errors_as_json explain_output
-    extension_directories extension_repository_directory external_file_cache_local_max_block_size
+    enable_progress_bar_print enable_view_dependencies enabled_log_types errors_as_json
+    experimental_metadata_reuse explain_output extension_directories extension_directory
+    extension_repository_directory external_file_cache_local_max_block_size
     external_file_cache_remote_max_block_size external_file_cache_remote_min_block_size
     external_file_cache_request_sizing external_file_cache_spill external_threads file_search_path
-    force_compression fsync_mode geometry_minimum_shredding_size home_directory
-    http_client_pool_capacity http_proxy http_proxy_password http_proxy_username
+    force_bitpacking_mode force_column_metadata_reuse force_compression force_mbedtls_unsafe
+    force_variant_shredding fsync_mode geometry_minimum_shredding_size home_directory
+    http_client_pool_capacity http_logging_output http_proxy http_proxy_password http_proxy_username
     http_retry_quota_throttled http_retry_throttled_wait_ms ignore_unknown_crs
     immediate_transaction_mode index_scan_max_count index_scan_percentage initial_column_segment_size
     json_geometry_format late_materialization_max_rows lock_configuration log_query_path logging_level
-    logging_mode logging_sink max_expression_depth max_memory max_streaming_buffer_size
+    logging_mode logging_sink logging_storage max_expression_depth max_memory max_streaming_buffer_size
     max_temp_directory_size max_vacuum_tasks memory_limit merge_join_threshold
     nested_loop_join_threshold operator_memory_limit ordered_aggregate_threshold pandas_analyze_sample
     parquet_can_have_nan parquet_metadata_cache parquet_prefetch_column_gap parquet_use_page_index
     partitioned_write_flush_threshold partitioned_write_max_open_files password perfect_ht_threshold
     pin_threads pivot_filter_threshold pivot_limit prefer_range_joins prefetch_all_parquet_files
-    preserve_insertion_order profile_output profiling_coverage profiling_output
-    profiling_renderer_settings progress_bar_time python_enable_replacements python_scan_all_frames
-    read_ahead_depth redact_http_logs scheduler_process_partial schema search_path secret_directory
-    show_behavior standard_vector_size storage_block_prefetch storage_compatibility_version
-    streaming_buffer_size temp_directory temp_file_encryption threads TimeZone tracked_metrics user
-    username validate_external_file_cache variant_minimum_shredding_size wal_autocheckpoint
-    wal_autocheckpoint_entries worker_threads write_buffer_row_group_count
-    write_buffer_row_group_memory_limit zstd_min_string_length
+    preserve_insertion_order produce_arrow_string_view profile_output profiling_coverage profiling_mode
+    profiling_output profiling_renderer_settings progress_bar_time python_enable_replacements
+    python_scan_all_frames read_ahead_depth redact_http_logs scheduler_process_partial schema
+    search_path secret_directory show_behavior standard_vector_size storage_block_prefetch
+    storage_compatibility_version streaming_buffer_size temp_directory temp_file_encryption threads
+    TimeZone tracked_metrics user username vacuum_rebuild_indexes validate_external_file_cache
+    variant_legacy_encoding variant_minimum_shredding_size wal_autocheckpoint wal_autocheckpoint_entries
+    worker_threads write_buffer_row_group_count write_buffer_row_group_memory_limit
+    zstd_min_string_length
 """
 HARMLESS = frozenset(_HARMLESS.split())
 """Speed, memory, files, secrets, logs, and where names are looked up, which the schema is read by too.
@@ -152,10 +173,21 @@ def _read_default_settings() -> dict[str, str | None]:
 
 
 _SETTINGS = "SELECT name, value FROM duckdb_settings()"
-_MEANING = "SELECT " + ", ".join(f"CAST(current_setting('{name}') AS VARCHAR)" for name in MEANING)
 _EXPLAINED = "SELECT value, scope FROM duckdb_settings() WHERE name = 'explain_output'"
 _PROGRESS = "SELECT current_setting('enable_progress_bar')"
 _OPTIMIZERS = "SELECT current_setting('disabled_optimizers')"
+
+
+@cache
+def list_known_meaning() -> tuple[str, ...]:
+    """List the settings of `MEANING` that the installed DuckDB knows; nobody can change another one."""
+    known = []
+    with duckdb.connect() as plain:
+        for name in MEANING:
+            with suppress(duckdb.CatalogException):
+                plain.execute(f"SELECT current_setting('{name}')")
+                known.append(name)
+    return tuple(known)
 
 
 class SettingsGuard:
@@ -169,10 +201,7 @@ class SettingsGuard:
     def refuse_changed_settings(self) -> None:
         """Raise OperationalError if any setting changes the meaning of SQL."""
         if not self._runner.owned:
-            ((*values,),) = self._runner.query_rows(_MEANING)
-            require_unchanged(
-                dict(self._runner.query_rows(_SETTINGS)) | dict(zip(MEANING, values, strict=True))
-            )
+            require_unchanged(dict(self._runner.query_rows(_SETTINGS)) | self._read_meaning())
             self._disable_unsound_optimizer()
 
     def refuse_changed_meaning(self) -> None:
@@ -180,11 +209,17 @@ class SettingsGuard:
         if self._runner.owned:
             return
         try:
-            ((*values,),) = self._runner.query_rows(_MEANING)
+            found = self._read_meaning()
         except BackendError:
             return  # the statement cannot be bound either
-        require_unchanged(dict(zip(MEANING, values, strict=True)))
+        require_unchanged(found)
         self._disable_unsound_optimizer()
+
+    def _read_meaning(self) -> dict[str, str | None]:
+        names = list_known_meaning()
+        values = ", ".join(f"CAST(current_setting('{name}') AS VARCHAR)" for name in names)
+        ((*found,),) = self._runner.query_rows(f"SELECT {values}")
+        return dict(zip(names, found, strict=True))
 
     @contextmanager
     def show_bound_plans(self) -> Iterator[None]:
@@ -244,6 +279,8 @@ class SettingsGuard:
         The setting applies to the whole database. If it were enabled again after a statement, a statement of another connection
         could run with it. Raises OperationalError if it is enabled and the configuration is locked.
         """
+        if not UNSOUND:
+            return
         ((disabled,),) = self._runner.query_rows(_OPTIMIZERS)
         names = [name.strip() for name in str(disabled).split(",") if name.strip()]
         wanted = ",".join(dict.fromkeys((*names, UNSOUND)))

@@ -23,17 +23,34 @@ _TRANSACTION_NUMBER = "SELECT txid_current()"
 class StatementRunner:
     """A connection, and what it is known to bind and to parse.
 
-    Nobody else uses a connection that is `owned`: its tables and settings do not change.
+    Nobody else uses a connection that is `owned`: its tables and settings do not change. EXPLAIN shows bound plans on the
+    connection `planning`, which may be another one to the same database.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, *, owned: bool) -> None:
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        *,
+        owned: bool,
+        planning: duckdb.DuckDBPyConnection | None = None,
+    ) -> None:
         self.connection, self.owned = connection, owned
+        self._planning: duckdb.DuckDBPyConnection | None = planning or connection
         self._bound_shapes: set[bytes] = set()
         self._parsed_texts: set[bytes] = set()
 
     def query_rows(self, sql: str) -> Rows:
         """Return the rows of a short query. Raises BackendError, with constant text, for any failure."""
         return self._run_guarded(lambda: self.connection.execute(sql).fetchall())
+
+    def query_plans(self, sql: str) -> Rows:
+        """Return the plans of an EXPLAIN; the failures are those of `query_rows`."""
+        return self._run_guarded(lambda: (self._planning or self.connection).execute(sql).fetchall())
+
+    def close(self) -> None:
+        """Close the connection. A session that others still use for their plans stays open."""
+        self.connection.close()
+        self._planning = None
 
     def query_interruptibly(self, sql: str) -> Rows:
         """Return the rows of a query that may take long; Ctrl-C stops it."""

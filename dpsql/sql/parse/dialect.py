@@ -13,6 +13,7 @@ from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.policy.request.dialects import DUCKDB, TITLES, require_dialect_name
+from dpsql.sql.parse.older_parser import OlderParser
 
 # Constants in a parser's tree, and the types that are evident from the tree alone.
 
@@ -235,7 +236,7 @@ def _make_quantifier_builder(name: str, node: type[exp.Expression]) -> Callable[
     return build_quantifier
 
 
-class Parser(DuckDBParser):
+class Parser(OlderParser):
     """DuckDB's parser, which knows aggregates and calls with a syntax of their own, and no other function.
 
     The parser would turn a call into a node of its own that many dialects share, with arguments reordered, renamed, added or

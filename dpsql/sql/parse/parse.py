@@ -25,6 +25,7 @@ from dpsql.sql.parse.dialect import (
     parse_tokens,
     require_dialect,
 )
+from dpsql.sql.parse.older_parser import find_ambiguous_predicate
 from dpsql.sql.parse.options import OptionsClause, extract_options
 from dpsql.sql.parse.own_calls import EXPERTS, check_misplaced_calls, expand_best_expert
 from dpsql.sql.parse.pivots import rewrite_pivots
@@ -221,6 +222,13 @@ def _translate_to_duckdb(words: _TokenizedQuery, dialect: str) -> str:
             select.find(exp.Pivot), "clause", "PIVOT is only supported in DuckDB's SQL", PIVOTS
         )
     _check_depth(words.source, select)
+    if (found := find_ambiguous_predicate(select)) is not None:
+        words.source.refuse(
+            found,
+            "syntax",
+            "the installed version of sqlglot may bind this comparison otherwise than the dialect",
+            "put one of the conditions in parentheses",
+        )
     named = sorted({node.name for node in select.find_all(exp.Placeholder)})
     if named != sorted(f"p{number}" for number in range(1, words.parameters + 1)):
         refuse_query("parameter", "a parameter may only stand for a value")

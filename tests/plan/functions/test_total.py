@@ -163,7 +163,8 @@ def _within_try(outermost: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _harmless(node: dict[str, Any]) -> bool:
     """What gives a value for whatever total expressions give it."""
     if node["class"] == "CAST":
-        return bool(node["try_cast"]) or node["type_expr"]["type_name"] in _WIDER
+        kind = node["type_expr"]["type_name"] if "type_expr" in node else node["cast_type"]["id"]
+        return bool(node["try_cast"]) or kind in _WIDER
     return str(node.get("function_name")).lower() in _HARMLESS
 
 
