@@ -118,6 +118,7 @@ class DuckDBColumns(ColumnSyntax):
 
 
 _NARROWER = frozenset({"TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "UINTEGER"})
+_COARSE_MOMENTS = frozenset({"TIMESTAMP_S", "TIMESTAMP_MS"})
 
 
 def _emit_length_limit(read: str, kind: Type) -> str:
@@ -141,6 +142,8 @@ def _emit_widened_value(raw: str, facts: ColumnInfo) -> str:
         raw = f"TRY({raw} AT TIME ZONE 'UTC')"
         return raw if facts.engine_type == "TIMESTAMP WITH TIME ZONE" else f"TRY_CAST({raw} AS TIMESTAMP)"
     read = raw if facts.engine_type in (wanted, UNCHECKED) else f"TRY_CAST({raw} AS {wanted})"
+    if facts.engine_type in _COARSE_MOMENTS and not supports("total_moments"):
+        read = f"TRY({read})"
     # Under a collation, which of two equal texts stands for a group would depend on one row.
     return f'({read} COLLATE "binary")' if facts.type is Type.VARCHAR else read
 
