@@ -168,7 +168,9 @@ def open_engine(open_backend: OpenBackend, options: OwnerOptions) -> Engine:
     """Open the database, the ledger and the engine over both; the errors are those of `connect`."""
     from dpsql.engine.engine import Engine
     from dpsql.policy import load
+    from dpsql.verification.certificate import require_verified
 
+    require_verified()
     rules = load(options.policy)
     target = options.ledger if options.ledger is not None else get_ledger_path(options.policy)
     if isinstance(target, SharedLedger) and not (options.anchor is None and options.ledger_key is None):

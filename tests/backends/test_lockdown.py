@@ -21,6 +21,7 @@ from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import LOCKED, DuckDBBackend, connect_with, lock_down
 from dpsql.backends.duckdb.versions import supports
 from dpsql.errors import BackendError, OperationalError
+from dpsql.verification.lock_laws import CLOSED, OWN_FILES, STAYS_OPEN
 
 NO_NOISE = 10**15
 AGES = list(range(20, 80))
@@ -28,20 +29,6 @@ POLICY = {
     "budget": {"epsilon": 10**30},
     "tables": {"people": {"unit": "row", "columns": {"age": {"type": "integer", "bounds": [0, 110]}}}},
 }
-CLOSED = {
-    "enable_external_access": False,
-    "allowed_directories": [],
-    "temp_directory": "",
-    "autoinstall_known_extensions": False,
-    "autoload_known_extensions": False,
-    "allow_community_extensions": False,
-    "allow_unsigned_extensions": False,
-    "allow_persistent_secrets": False,
-    "python_enable_replacements": False,
-    "lock_configuration": True,
-}
-STAYS_OPEN = {"schema", "search_path", "enable_progress_bar", "disabled_optimizers"}
-"""What a statement may still set: where names are looked up, what is printed, and how a plan is optimised."""
 
 
 def written(folder: Path) -> str:
@@ -129,26 +116,6 @@ def test_no_setting_can_be_changed(own: Connection) -> None:
             if name not in STAYS_OPEN:
                 with pytest.raises(duckdb.Error):
                     run(own, change)
-
-
-OWN_FILES = [
-    "SELECT * FROM read_blob('{file}')",
-    "SELECT * FROM glob('{file}')",
-    "SELECT * FROM glob('*')",
-    "SELECT * FROM '{file}'",
-    "ATTACH '{file}' AS again (READ_ONLY)",
-    "COPY (SELECT 1) TO '{file}'",
-    "COPY (SELECT 1) TO '{file}' (USE_TMP_FILE false)",
-    "COPY (SELECT 1) TO '{file}.wal'",
-    "COPY (SELECT 1) TO '{file}.wal.checkpoint'",
-    "COPY (SELECT 1) TO '{file}.tmp/x.csv'",
-    "COPY (SELECT 1) TO ':memory:'",
-    "COPY (SELECT 1) TO ':memory:.wal'",
-    "COPY (SELECT 1) TO '.tmp/x.csv'",
-    "ATTACH '.tmp/x.duckdb' AS another",
-    "CREATE PERSISTENT SECRET leak (TYPE http)",
-]
-"""Files that DuckDB leaves open even without external access: the database's own, its log, spilled rows."""
 
 
 @pytest.mark.sampled(1)

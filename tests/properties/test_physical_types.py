@@ -23,41 +23,9 @@ import dpsql
 from dpsql.api.connection import Connection
 from dpsql.plan.types import Type
 from dpsql.planning.statistics import ROWS
-from dpsql.policy.engine_types import POLICY_TYPES, can_declare_type, infer_column_type
+from dpsql.policy.engine_types import can_declare_type, infer_column_type
+from dpsql.verification.stored_types import EXTREMES, READABLE
 
-EXTREMES: dict[str, tuple[str, ...]] = {
-    "UBIGINT": ("0", "1", "9223372036854775807", "9223372036854775808", "18446744073709551615"),
-    "HUGEINT": ("0", "-1", "9223372036854775808", "170141183460469231731687303715884105727",
-                "-170141183460469231731687303715884105728"),
-    "UHUGEINT": ("0", "9223372036854775808", "340282366920938463463374607431768211455",
-                 "340282366920938463463374607431768211454"),
-    "DECIMAL(2,2)": ("0", "-0.01", "0.99", "-0.99"),
-    "DECIMAL(15,2)": ("0", "0.01", "-9999999999999.99", "9999999999999.99"),
-    "DECIMAL(18,0)": ("0", "999999999999999999", "999999999999999998", "-999999999999999999"),
-    "DECIMAL(38,0)": ("0", "9" * 38, "9" * 37 + "8", "-" + "9" * 38, "9223372036854775808"),
-    "DECIMAL(38,10)": ("0", "9" * 28 + ".9999999999", "9" * 28 + ".9999999998", "-0.0000000001"),
-    "DECIMAL(18,18)": ("0", "0.5", "-0.000000000000000001", "0.999999999999999999"),
-    "DECIMAL(38,38)": ("0", "0." + "9" * 38, "-0." + "9" * 37 + "8"),
-    "FLOAT": ("0", "1.5", "3.4028235e38", "1e-45", "inf", "-inf"),
-    "DOUBLE": ("0", "1.5", "1.7976931348623157e308", "5e-324", "inf", "-inf"),
-    "DATE": ("2024-02-29", "0001-01-01", "9999-12-31", "5877642-06-25 (BC)", "5881580-07-10", "infinity", "-infinity"),
-    "TIMESTAMP": ("2024-02-29 12:00:00", "290309-12-22 (BC) 00:00:00", "294247-01-10 04:00:54.775806", "infinity"),
-    "TIMESTAMP_S": ("2024-02-29 12:00:00", "1970-01-01"),
-    "TIMESTAMP_MS": ("2024-02-29 12:00:00.123", "1970-01-01"),
-    "TIMESTAMP WITH TIME ZONE": (
-        "2024-03-10 06:30:00+00", "2024-03-10 06:30:00.000001+00", "2024-11-03 05:30:00+00", "2024-11-03 06:30:00+00",
-        "290309-12-22 (BC) 00:00:00+00", "294247-01-10 04:00:54.775806+00", "infinity", "-infinity",
-    ),
-    "TIME": ("00:00:00", "00:00:00.000001", "23:59:59.999999", "24:00:00"),
-    "UUID": ("00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff",
-             "80000000-0000-0000-0000-000000000000", "7fffffff-ffff-ffff-ffff-ffffffffffff"),
-    "BLOB": ("", "a", "\\x00", "\\x00\\x00", "\\xFF\\xC3", "\\x5Cx00"),
-    "VARCHAR": ("", "a", "A", "a ", "\x01", "é", "e\u0301"),
-    "ENUM('a', 'b', '', 'it''s')": ("a", "b", "", "it's"),
-    "JSON": ("1", "1.0", '"a"', '{"a": 1}', '{"a":1}', "null"),
-    "BOOLEAN": ("true", "false"),
-}  # fmt: skip
-"""For each type values at its ends and beside each other; all differ, as the type compares them."""
 IDS = {**{kind: values for kind, values in EXTREMES.items() if kind != "BOOLEAN"},
        "BIT": ("0", "1", "00", "01", "000000001"), "BIGNUM": ("0", "1", "1" + "0" * 60, "-1" + "0" * 60)}  # fmt: skip
 NO_IDS = (
@@ -69,12 +37,6 @@ NO_IDS = (
     "TIMESTAMP_NS",
     "TIME WITH TIME ZONE",
 )
-READABLE = [
-    (physical, kind.name)
-    for physical in EXTREMES
-    for kind in POLICY_TYPES
-    if can_declare_type(kind.name, physical)
-]
 ZONES = ("UTC", "America/New_York", "Asia/Kathmandu")
 QUERIES = (
     "SELECT v, COUNT(*) FROM people GROUP BY v",

@@ -11,6 +11,7 @@ import typer
 from dpsql import __version__
 from dpsql.interfaces.cli.budget import account, budget
 from dpsql.interfaces.cli.check import check
+from dpsql.interfaces.cli.engines import engines
 from dpsql.interfaces.cli.init import init
 from dpsql.interfaces.cli.ledger import amend, give_back, ledger, receipt, reset, unlock
 from dpsql.interfaces.cli.options import with_option_groups
@@ -52,6 +53,7 @@ for change in (reset, amend, unlock):
     ledger.command()(with_option_groups(change))
 ledger.command("return")(with_option_groups(give_back))
 app.add_typer(audit, name="audit", context_settings={"help_option_names": ["-h", "--help"]})
+app.add_typer(engines, name="engines", context_settings={"help_option_names": ["-h", "--help"]})
 app.add_typer(ledger, name="ledger", context_settings={"help_option_names": ["-h", "--help"]})
 app.add_typer(receipt, name="receipt", context_settings={"help_option_names": ["-h", "--help"]})
 app.add_typer(users, name="users", context_settings={"help_option_names": ["-h", "--help"]})

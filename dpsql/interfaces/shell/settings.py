@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -14,6 +13,7 @@ from dpsql.api.base_connection import BaseConnection
 from dpsql.errors import ProgrammingError
 from dpsql.interfaces.shell.answers import AnswerFormat, View
 from dpsql.policy.request.loss import Target, parse_amount
+from dpsql.verification.certificate import get_config_folder
 
 if TYPE_CHECKING:
     from dpsql.results.result import Receipt
@@ -47,10 +47,7 @@ class Settings:
 
 def get_config_path(environment: Mapping[str, str] | None = None) -> Path:
     """Return the path of the settings: $XDG_CONFIG_HOME/dpsql/config.toml, by default under ~/.config."""
-    known = os.environ if environment is None else environment
-    config = Path(known.get("XDG_CONFIG_HOME", ""))
-    base = config if config.is_absolute() else Path.home() / ".config"
-    return base / "dpsql" / "config.toml"
+    return get_config_folder(environment) / "config.toml"
 
 
 def load_settings(path: Path) -> Settings:
