@@ -190,13 +190,13 @@ def calls(
     fitting = (
         built for arguments in drawn if arguments is not None and (built := build(function, arguments))
     )
-    found = [call for call in itertools.islice(fitting, 400) if _is_supported(call)]
+    found = [call for call in itertools.islice(fitting, 400) if is_supported(call)]
     random.Random(function.name).shuffle(found)
     yield from found[:most]
 
 
-def _is_supported(call: Call) -> bool:
-    """Whether the installed engine has the function."""
+def is_supported(call: Call) -> bool:
+    """Return whether the installed engine has the function."""
     try:
         emit_expression(call)
     except QueryRejected:

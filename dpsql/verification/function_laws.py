@@ -28,6 +28,7 @@ from dpsql.verification.calls import (
     build,
     calls,
     column,
+    is_supported,
     named,
     read_by,
     signatures,
@@ -136,7 +137,15 @@ def _draw_constant_calls(function: Function, types: Signature) -> Iterator[Call]
             for place, pool in enumerate(pools)
         ]
         call = build(function, arguments)
-        if call is not None:
+        # DuckDB 1.x does not look at the options of a regular expression of NULL.
+        of_values = build(
+            function,
+            [
+                pool[0] if argument.type is Type.NULL else argument
+                for argument, pool in zip(arguments, pools, strict=True)
+            ],
+        )
+        if call is not None and of_values is not None and is_supported(call):
             yield call
 
 
@@ -151,7 +160,7 @@ def check_null_types(bench: Bench, function: Function) -> None:
                 for other, kind in enumerate(types)
             ]
             call = build(function, arguments)
-            if call is not None and call.type is not Type.NULL:
+            if call is not None and call.type is not Type.NULL and is_supported(call):
                 ((found,),) = bench.connection.execute(f"SELECT TYPEOF({emit_expression(call)})").fetchall()
                 expected = (call.type.value, *_FITTING.get(call.type, ()))
                 require(found in expected, f"{emit_expression(call)} is a {found} for NULL of {kind}")
@@ -204,6 +213,6 @@ LAWS = (
         "duckdb",
         "table statistics",
         "no function fails where a table has one value alone",
-        _of_each_function(partial(check_plans, most=8)),
+        _of_each_function(partial(check_plans, most=5)),
     ),
 )

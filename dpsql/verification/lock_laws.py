@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -157,6 +158,25 @@ def check_settings_are_locked() -> None:
                 raise LawBroken(f"{change} is accepted")
 
 
+def check_threads() -> None:
+    """Check that several threads that open and close one file get locked connections that show bound plans."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(6) as pool:
+        path = Path(folder) / "people.duckdb"
+        with duckdb.connect(str(path)) as made:
+            made.execute("CREATE TABLE people AS SELECT 30 AS age")
+        for _ in range(5):
+            for found in pool.map(lambda _: _open_and_close(path), range(6)):
+                require(found, "a connection shows no bound plans")
+
+
+def _open_and_close(path: Path) -> bool:
+    backend = DuckDBBackend(str(path))
+    try:
+        return backend.find_origin("people") is not None
+    finally:
+        backend.close()
+
+
 def list_contents(folder: Path) -> dict[str, bytes]:
     """Return each file below a folder with its content."""
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -165,6 +185,7 @@ def list_contents(folder: Path) -> dict[str, bytes]:
 def _list_locks() -> Iterator[Part]:
     yield "defaults", check_defaults
     yield "optimizer", check_optimizer
+    yield "several threads", check_threads
     yield "all settings", check_settings_are_locked
     for name, value in CLOSED.items():
         yield name, partial(check_read_back, name, value)

@@ -254,6 +254,8 @@ def test_search_finds_failing_arithmetic() -> None:
 def test_whole_number_arithmetic_has_its_own_form() -> None:
     """No entry gives a whole number by an operator that can leave 64 bits."""
     for function in FUNCTIONS.values():
+        if function.name.startswith("overlay"):
+            continue  # its text is no whole number, and DuckDB 1.x lacks it
         call = Call(function, (), Type.INTEGER)
         template = DUCKDB_COMPILER._get_template(call)
         if (

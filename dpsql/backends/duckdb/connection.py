@@ -40,7 +40,7 @@ from dpsql.backends.duckdb.settings import (
     open_spill_folder,
 )
 from dpsql.backends.duckdb.sources import UNTYPED, to_typed_frame
-from dpsql.backends.duckdb.statements import StatementRunner
+from dpsql.backends.duckdb.statements import SHARED_SESSIONS, StatementRunner
 from dpsql.backends.duckdb.versions import supports
 from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.ledger.anchor import FILE, MEMORY
@@ -201,8 +201,12 @@ def _resolve_memory(limit: str) -> str:
     return f"{float(number) * float(limit[:-1]) / 80:.1f} {unit}"
 
 
-def find_planning_session(connection: duckdb.DuckDBPyConnection, path: str) -> duckdb.DuckDBPyConnection:
+def find_planning_session(
+    connection: duckdb.DuckDBPyConnection, path: str, config: Config
+) -> duckdb.DuckDBPyConnection:
     """Return the session of a file that shows bound plans, before the connection is locked down.
+
+    It is no cursor of the connection, since a connection closes its cursors.
 
     Raises OperationalError if the file is open here with a configuration that somebody else has locked.
     """
@@ -218,7 +222,7 @@ def find_planning_session(connection: duckdb.DuckDBPyConnection, path: str) -> d
                 hint="close the other connection first; DuckDB 2.0 has no such limit",
             )
         return found
-    found = connection.cursor()
+    found = connect_with(config, path, read_only=True)
     found.execute(_BOUND_PLANS)
     _SESSIONS[key] = found
     return found
@@ -239,16 +243,31 @@ def open_connection(
         config = {name: value for name, value in config.items() if name not in _CLOSING}
         config |= {} if spill is None else spill.config
     try:
-        connection = planning = _open_own_database(database, config)
-        if isinstance(database, (str, Path)) and str(database) != MEMORY_PATH:
-            planning = find_planning_session(connection, str(database))
-        for name, table in files.items():
-            make_file_table(connection, name, table, types.get(normalize_name(name), {}))
-        lock_down(connection, list_lazy_paths(files), spills=spill is not None, closed=closed)
+        if supports("allowed_configs"):
+            return _open_locked(database, config, files, types, spills=spill is not None, closed=closed)
+        with SHARED_SESSIONS:  # two threads that open one file would each find it half locked
+            return _open_locked(database, config, files, types, spills=spill is not None, closed=closed)
     except BaseException:
         if spill is not None:
             spill.drop_user()
         raise
+
+
+def _open_locked(
+    database: str | Path | Mapping[str, Any],
+    config: Config,
+    files: Mapping[str, FileTable],
+    types: Mapping[str, ColumnTypes],
+    *,
+    spills: bool,
+    closed: bool,
+) -> tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyConnection]:
+    connection = planning = _open_own_database(database, config)
+    if isinstance(database, (str, Path)) and str(database) != MEMORY_PATH:
+        planning = find_planning_session(connection, str(database), config)
+    for name, table in files.items():
+        make_file_table(connection, name, table, types.get(normalize_name(name), {}))
+    lock_down(connection, list_lazy_paths(files), spills=spills, closed=closed)
     return connection, planning
 
 

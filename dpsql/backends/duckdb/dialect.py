@@ -118,6 +118,7 @@ class DuckDBColumns(ColumnSyntax):
 
 
 _NARROWER = frozenset({"TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "UINTEGER"})
+_MOMENTS = frozenset({Type.DATE, Type.TIMESTAMP})
 _COARSE_MOMENTS = frozenset({"TIMESTAMP_S", "TIMESTAMP_MS"})
 
 
@@ -168,8 +169,13 @@ class DuckDBFunctions(FunctionSyntax):
         name, template = expr.function.name, expr.function.sql
         if name.startswith("overlay") and not supports("overlay"):
             require_template({}, expr, f"DuckDB {duckdb.__version__}")
-        if name.startswith("date_trunc_") and not supports("truncated_moments"):
+        if name.startswith("date_trunc_") and not supports("total_truncation"):
+            template = template.replace("TRY_CAST({0} AS TIMESTAMP)", "TRY(TRY_CAST({0} AS TIMESTAMP))")
             return f"TRY_CAST({template} AS TIMESTAMP)"
+        if name == "split_part" and not supports("typed_null_lists"):
+            return f"CAST({template} AS VARCHAR)"
+        if name == "cast_time" and expr.arguments[0].type in _MOMENTS and not supports("total_moments"):
+            return template.replace("{0}", "CASE WHEN ISFINITE({0}) THEN {0} END")
         return (
             expr.function.integer_sql if expr.function.integer_sql and expr.type is Type.INTEGER else template
         )

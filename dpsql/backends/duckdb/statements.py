@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,8 @@ from dpsql.ledger.workers import run_interruptibly
 Rows = list[tuple[Any, ...]]
 _MOST_PARSED = 1000
 """The largest number of remembered texts that the parser accepts; beyond it, all are forgotten."""
+SHARED_SESSIONS = threading.RLock()
+"""Taken while a session is used that connections of several threads may share, and while such a one is opened or closed."""
 _TRANSACTION_NUMBER = "SELECT txid_current()"
 
 
@@ -45,12 +48,14 @@ class StatementRunner:
 
     def query_plans(self, sql: str) -> Rows:
         """Return the plans of an EXPLAIN; the failures are those of `query_rows`."""
-        return self._run_guarded(lambda: (self._planning or self.connection).execute(sql).fetchall())
+        with SHARED_SESSIONS:
+            return self._run_guarded(lambda: (self._planning or self.connection).execute(sql).fetchall())
 
     def close(self) -> None:
         """Close the connection. A session that others still use for their plans stays open."""
-        self.connection.close()
-        self._planning = None
+        with SHARED_SESSIONS:
+            self.connection.close()
+            self._planning = None
 
     def query_interruptibly(self, sql: str) -> Rows:
         """Return the rows of a query that may take long; Ctrl-C stops it."""

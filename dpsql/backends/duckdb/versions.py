@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 import duckdb
 
@@ -20,12 +21,6 @@ DIFFERENCES: Mapping[str, Difference] = {
         "a bound plan names the database and the schema of a scanned table",
         "a table or view is refused if it reads a name that two schemas have",
         "the plan does not say which of them is read, and one may be private and the other public",
-    ),
-    "truncated_moments": Difference(
-        (1, 5),
-        "DATE_TRUNC gives a TIMESTAMP",
-        "its value is cast to a TIMESTAMP",
-        "the older type is DATE, whose first moment is the same value",
     ),
     "allowed_configs": Difference(
         (2, 0),
@@ -49,9 +44,22 @@ DIFFERENCES: Mapping[str, Difference] = {
     ),
     "total_moments": Difference(
         (2, 0),
-        "TRY_CAST of a TIMESTAMP_S or TIMESTAMP_MS to a TIMESTAMP gives NULL for moments that are too great",
-        "the cast stands in a TRY",
-        "TRY_CAST itself fails there on DuckDB 1.x; TRY catches what its operand raises",
+        "TRY_CAST between types of moments gives NULL for moments that are infinite or too great",
+        "the cast of a TIMESTAMP_S or TIMESTAMP_MS stands in a TRY, and that of a moment to TIME is of finite ones",
+        "TRY_CAST itself fails on DuckDB 1.x; TRY catches what its operand raises",
+    ),
+    "total_truncation": Difference(
+        (2, 0),
+        "DATE_TRUNC gives a TIMESTAMP, and its statistics never fail",
+        "its argument stands in a TRY, and its value is cast to a TIMESTAMP",
+        "DuckDB 1.5 truncates the least and the greatest value of a table while it plans, where no TRY catches an error, but "
+        "it has no such values of a TRY; the type on DuckDB 1.4 is DATE, whose first moment is the same value",
+    ),
+    "typed_null_lists": Difference(
+        (2, 0),
+        "an element of a list that is made of NULL is a text",
+        "SPLIT_PART casts its value to VARCHAR",
+        "on DuckDB 1.x it is NULL without a type; the cast of a text to VARCHAR is the text",
     ),
     "overlay": Difference(
         (2, 0),
@@ -99,6 +107,7 @@ DIFFERENCES: Mapping[str, Difference] = {
 """Everything in which dpsql treats one version of DuckDB differently from another."""
 
 
+@cache
 def supports(name: str) -> bool:
     """Return whether the installed DuckDB has what a line of `DIFFERENCES` describes."""
     return DIFFERENCES[name].is_in(duckdb.__version__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib.metadata import version
 from typing import Any, ClassVar
 
@@ -47,6 +48,7 @@ DIFFERENCES: Mapping[str, Difference] = {
 """Everything in which dpsql treats one version of sqlglot differently from another."""
 
 
+@cache
 def supports(name: str) -> bool:
     """Return whether the installed sqlglot has what a line of `DIFFERENCES` describes."""
     return DIFFERENCES[name].is_in(version("sqlglot"))
