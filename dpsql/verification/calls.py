@@ -26,7 +26,7 @@ from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.functions.casts import MOST_PRECISION
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type, Value
-from dpsql.sql.compile.scalars import emit_expression
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.lower.function_calls import resolve_call
 from dpsql.sql.parse.rejection import QueryText
 
@@ -198,7 +198,7 @@ def calls(
 def is_supported(call: Call) -> bool:
     """Return whether the installed engine has the function."""
     try:
-        emit_expression(call)
+        DUCKDB_COMPILER.emit_expression(call)
     except QueryRejected:
         return False
     return True
@@ -248,7 +248,7 @@ class Bench:
 
     def of_texts(self, wanted: Sequence[Call], texts: Sequence[str | None]) -> list[tuple[Any, ...]]:
         """What calls over a column of texts are of each of these."""
-        shown = ", ".join(map(emit_expression, wanted))
+        shown = ", ".join(map(DUCKDB_COMPILER.emit_expression, wanted))
         found = self.connection.execute(f"SELECT {shown} FROM (SELECT UNNEST(?) AS c) AS t0", [list(texts)])
         return found.fetchall()
 
@@ -287,7 +287,7 @@ class Bench:
 
     def plan(self, call: Call) -> str:
         """The engine's plan of a call, with all that it writes out; the columns are t0_c, t1_c and so on."""
-        text, made = emit_expression(call), []
+        text, made = DUCKDB_COMPILER.emit_expression(call), []
         for argument in read_by(call):
             text = text.replace(f'"{argument.source}"."c"', f"{argument.source}_c")
             value = NASTY[argument.type][1]

@@ -19,6 +19,7 @@ from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.plan.expressions import Column, ColumnInfo
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.compile.lattice import emit_lattice_point
 from dpsql.verification.calls import Bench
 from dpsql.verification.law import Law, Part, require
@@ -74,7 +75,7 @@ def check_points(low: Fraction, high: Fraction, kind: Type) -> None:
     """Check that the lattice point of any value is a BIGINT within the ends, the same in any order."""
     around = Interval(low, high)
     lattice = Lattice.from_interval(around, integral=kind is Type.INTEGER)
-    text = emit_lattice_point(Column("t", "c", ColumnInfo(kind, "")), lattice, "c", around)
+    text = emit_lattice_point(DUCKDB_COMPILER, Column("t", "c", ColumnInfo(kind, "")), lattice, "c", around)
     engine = Bench.open().connection
     found = engine.execute(
         f"SELECT {text}, TYPEOF({text}) FROM {kind.name} WHERE c = c ORDER BY id"

@@ -18,7 +18,7 @@ from dpsql.plan.expressions import Call, Expr, Function, Literal
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
-from dpsql.sql.compile.scalars import emit_expression
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.verification.calls import (
     CONSTANTS,
     NASTY,
@@ -49,11 +49,12 @@ def check_rows(bench: Bench, function: Function) -> None:
     for types in signatures(function):
         for call in calls(function, types):
             for value, *arguments in bench.rows(
-                call, f"CAST({emit_expression(call)} AS VARCHAR)", *texts(call)
+                call, f"CAST({DUCKDB_COMPILER.emit_expression(call)} AS VARCHAR)", *texts(call)
             ):
                 never_null = function.never_null or (function.strict and _is_ordinary(call, arguments))
                 require(
-                    value is not None or not never_null, f"{emit_expression(call)} is NULL of {arguments}"
+                    value is not None or not never_null,
+                    f"{DUCKDB_COMPILER.emit_expression(call)} is NULL of {arguments}",
                 )
 
 
@@ -92,7 +93,9 @@ def check_group(bench: Bench, group: str) -> None:
     for start in range(0, len(among), _BESIDE):
         some = among[start : start + _BESIDE]
         bench.compute(
-            some[0], *map(emit_expression, some), *(f"({emit_expression(call)} IS NULL)" for call in some)
+            some[0],
+            *map(DUCKDB_COMPILER.emit_expression, some),
+            *(f"({DUCKDB_COMPILER.emit_expression(call)} IS NULL)" for call in some),
         )
 
 
@@ -109,19 +112,20 @@ def check_constants(bench: Bench, function: Function, most: int = 8) -> None:
                 for place, (argument, kind) in enumerate(zip(call.arguments, kinds, strict=True))
             )
             row = ", ".join(
-                f"(SELECT CAST({emit_expression(argument)} AS {kind.value}) AS c) AS t{place}"
+                f"(SELECT CAST({DUCKDB_COMPILER.emit_expression(argument)} AS {kind.value}) AS c) AS t{place}"
                 for place, (argument, kind) in enumerate(zip(call.arguments, kinds, strict=True))
             )
             shown = "DOUBLE" if call.type.numeric else "TIMESTAMP" if call.type.temporal else "VARCHAR"
             found = [
                 bench.connection.execute(sql).fetchall()
                 for sql in (
-                    f"SELECT CAST({emit_expression(call)} AS {shown})",
-                    f"SELECT CAST({emit_expression(Call(function, stored, call.type))} AS {shown}) FROM {row or '(SELECT 1)'}",
+                    f"SELECT CAST({DUCKDB_COMPILER.emit_expression(call)} AS {shown})",
+                    f"SELECT CAST({DUCKDB_COMPILER.emit_expression(Call(function, stored, call.type))} AS {shown}) FROM {row or '(SELECT 1)'}",
                 )
             ]
             require(
-                str(found[0]) == str(found[1]), f"{emit_expression(call)} is {found[0]}, of a row {found[1]}"
+                str(found[0]) == str(found[1]),
+                f"{DUCKDB_COMPILER.emit_expression(call)} is {found[0]}, of a row {found[1]}",
             )
 
 
@@ -161,9 +165,14 @@ def check_null_types(bench: Bench, function: Function) -> None:
             ]
             call = build(function, arguments)
             if call is not None and call.type is not Type.NULL and is_supported(call):
-                ((found,),) = bench.connection.execute(f"SELECT TYPEOF({emit_expression(call)})").fetchall()
+                ((found,),) = bench.connection.execute(
+                    f"SELECT TYPEOF({DUCKDB_COMPILER.emit_expression(call)})"
+                ).fetchall()
                 expected = (call.type.value, *_FITTING.get(call.type, ()))
-                require(found in expected, f"{emit_expression(call)} is a {found} for NULL of {kind}")
+                require(
+                    found in expected,
+                    f"{DUCKDB_COMPILER.emit_expression(call)} is a {found} for NULL of {kind}",
+                )
 
 
 def check_plans(bench: Bench, function: Function, most: int = 20) -> None:
@@ -171,12 +180,12 @@ def check_plans(bench: Bench, function: Function, most: int = 20) -> None:
     for types in signatures(function):
         for call in calls(function, types, most=1):
             read = read_by(call)
-            chance = random.Random(emit_expression(call))
+            chance = random.Random(DUCKDB_COMPILER.emit_expression(call))
             values = [chance.choices(NASTY[argument.type], k=most) for argument in read]
             if len(read) == 1:
                 values = [list(NASTY[read[0].type])]
             for row in zip(*values, strict=True):
-                bench.alone(call, f"CAST({emit_expression(call)} AS VARCHAR)", row)
+                bench.alone(call, f"CAST({DUCKDB_COMPILER.emit_expression(call)} AS VARCHAR)", row)
 
 
 def _list_parts(check: Any, items: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:

@@ -6,7 +6,7 @@ from dpsql.backends.function_spellings import read_case_mapping
 from dpsql.plan.expressions import Call, Literal
 from dpsql.plan.functions import build_function_call
 from dpsql.plan.types import Type
-from dpsql.sql.compile.scalars import emit_expression
+from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.verification.calls import (
     CONSTANTS,
     KINDS,
@@ -143,7 +143,7 @@ def expressions() -> list[Call]:
 
 def place(call: Call) -> str:
     """The SQL of where a call's value lies on the line of its type, or of the value itself."""
-    value = emit_expression(call)
+    value = DUCKDB_COMPILER.emit_expression(call)
     if call.type is Type.DATE:
         return f"CASE WHEN ISFINITE({value}) THEN {value} - DATE '0001-01-01' + 1 END"
     if call.type is Type.TIMESTAMP:
