@@ -1,7 +1,8 @@
 """Writes the pages of docs/reference, and the part of the grammar, that are made from the package: `python docs/generate.py`.
 
 - functions.md from the registry of functions; policy.md from the models of a policy; cli.md from the commands;
-- engines.md from what each engine's dialect has;
+- engines.md from what each engine's dialect has, from the laws and differences of versions, and from engine_versions.json, which
+  `python -m tests.versions` writes;
 - errors.md from the tree of errors, and from the places in the source that raise them;
 - the table of aggregates in sql.md, by asking for each aggregate in each place where one may stand;
 - the words for aggregates in grammars/query.lark;
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import runpy
 from collections import defaultdict
@@ -27,6 +29,7 @@ import typer
 
 import dpsql
 from dpsql import errors
+from dpsql.backends.duckdb.versions import DIFFERENCES as DUCKDB_DIFFERENCES
 from dpsql.backends.function_spellings import CallSpelling, Spelling, TypeSpelling
 from dpsql.backends.postgres.dialect import UNSUPPORTED as POSTGRES_UNSUPPORTED
 from dpsql.backends.postgres.functions import SPELLINGS as POSTGRES_FUNCTIONS
@@ -38,6 +41,9 @@ from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.functions.document import render_markdown
 from dpsql.policy import build_json_schema
 from dpsql.policy.engine_types import POLICY_TYPES, describe_unread_type
+from dpsql.sql.parse.older_parser import DIFFERENCES as SQLGLOT_DIFFERENCES
+from dpsql.verification.certificate import COMMAND, REVIEWED, VARIABLE, format_reviewed
+from dpsql.verification.laws import LAWS
 from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, iterate_distinct_spellings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -395,6 +401,7 @@ def engines() -> str:
         "tables. This page lists what other engines compute on private rows. Everything else is refused with code `engine` or",
         "`engine_function` before anything is charged.",
         "",
+        *_describe_versions(),
         "## Constructs",
         "PostgreSQL and Spark have counts, sums, averages, variances, distinct values, quantiles, histograms and top groups across",
         "units; known and secret keys; filters, CASE, joins, subqueries, set operations, grouping sets; selected clamps; partitions. Within",
@@ -420,6 +427,39 @@ def engines() -> str:
         lacking = ", ".join(_code(FUNCTIONS[name].signature) for name in FUNCTIONS if name not in known)
         lines += ["", f"{engine} does not have {lacking}."]
     return "\n".join(lines) + "\n"
+
+
+def _describe_versions() -> Iterator[str]:
+    """Return the reviewed versions of DuckDB and sqlglot, what differs between them, and what was seen on them."""
+    yield "## Versions of DuckDB and sqlglot"
+    yield f"These were reviewed: {format_reviewed(*REVIEWED)}. dpsql refuses to open any other version (`engine_version`) unless"
+    yield f"`{COMMAND}` has certified it on the machine: the command tries the laws below, takes a minute or two, needs no data, and writes a"
+    yield f"certificate into the folder of the user's configuration, or to the file that `{VARIABLE}` names. A certificate counts for the"
+    yield "versions, the platform and the laws that it states, and for no others; a damaged one is refused (`certificate`)."
+    yield ""
+    yield "| law | of | what must hold |"
+    yield "|---|---|---|"
+    for law in LAWS:
+        yield f"| {law.name} | {law.library} | {_cell(law.claim)} |"
+    yield ""
+    yield "Queries have the meaning of DuckDB 2.0 on every version. Older versions differ in these points:"
+    yield ""
+    yield "| since | what is new | on an older version | why that is enough |"
+    yield "|---|---|---|---|"
+    for name, table in (("DuckDB", DUCKDB_DIFFERENCES), ("sqlglot", SQLGLOT_DIFFERENCES)):
+        for each in sorted(table.values(), key=lambda difference: difference.since):
+            since = f"{name} {'.'.join(map(str, each.since))}"
+            yield f"| {since} | {_cell(each.has)} | {_cell(each.before)} | {_cell(each.why)} |"
+    yield ""
+    yield "`python -m tests.versions` tried the ends and the middle of each range: all laws, and the tests of engines and parsers, of which"
+    yield "those are skipped that are about what a version does not have."
+    yield ""
+    yield "| DuckDB | sqlglot | laws that hold | laws that do not | tests passed | failed | skipped |"
+    yield "|---|---|--:|---|--:|--:|--:|"
+    for seen in json.loads((REFERENCE / "engine_versions.json").read_text(encoding="utf-8")):
+        tests = " | ".join(str(seen[word]) for word in ("passed", "failed", "skipped"))
+        yield f"| {seen['duckdb']} | {seen['sqlglot']} | {seen['laws']} | {', '.join(seen['broken']) or 'none'} | {tests} |"
+    yield ""
 
 
 def _spelt(spelling: Spelling | TypeSpelling | CallSpelling | None) -> tuple[str, str]:

@@ -43,15 +43,13 @@ TESTS = (
     "tests/backends/test_settings.py",
     "tests/backends/test_lockdown.py",
     "tests/backends/test_duckdb.py",
-    "tests/plan/functions/test_total.py",
-    "tests/properties/test_infallible.py",
-    "tests/properties/test_physical_types.py",
-    "tests/sql/test_fixtures.py",
+    "tests/backends/test_scratch_database.py",
     "tests/sql/test_grouping_sets.py",
+    "tests/sql/test_schemas.py",
     "tests/sql/test_dialects.py",
     "tests/attacks/test_a29_broken_text_of_owners.py",
 )
-"""The part of the test suite that is about engines and parsers."""
+"""The part of the test suite that is about engines and parsers, beside the laws and the corpus."""
 
 
 def make_environment(folder: Path, duckdb: str, sqlglot: str) -> Path:
