@@ -41,10 +41,10 @@ from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.functions.document import render_markdown
 from dpsql.policy import build_json_schema
 from dpsql.policy.engine_types import POLICY_TYPES, describe_unread_type
+from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, iterate_distinct_spellings
 from dpsql.sql.parse.older_parser import DIFFERENCES as SQLGLOT_DIFFERENCES
 from dpsql.verification.certificate import COMMAND, REVIEWED, VARIABLE, format_reviewed
 from dpsql.verification.laws import LAWS
-from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, iterate_distinct_spellings
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference"

@@ -22,7 +22,8 @@ CertificatePath = Annotated[
         "--certificate",
         envvar="DPSQL_CERTIFICATE",
         metavar="FILE",
-        help="The certificate. [default: dpsql/engines.json in the folder of the user's configuration]",
+        help="The certificate; dpsql reads another one than the default if DPSQL_CERTIFICATE names it. [default: dpsql/engines.json in "
+        "the folder of the user's configuration]",
         show_default=False,
     ),
 ]

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import duckdb
 import pytest
-from plan.functions.pools import SIGNATURES, Bench, calls
+from plan.functions.pools import NASTY, SIGNATURES, Bench, calls, column, signatures
 
 from dpsql.backends.duckdb.versions import supports
-from dpsql.plan.expressions import Function
+from dpsql.plan.expressions import Call, Column, Function
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.functions.durations import BUCKETS
+from dpsql.plan.types import Type
 from dpsql.verification import function_laws
 
 _WIDER = frozenset({"TIMESTAMP", "DOUBLE", "VARCHAR", "DATE", "BIGINT"})
@@ -124,3 +126,45 @@ def _harmless(node: dict[str, Any]) -> bool:
         kind = node["type_expr"]["type_name"] if "type_expr" in node else node["cast_type"]["id"]
         return bool(node["try_cast"]) or kind in _WIDER
     return str(node.get("function_name")).lower() in _HARMLESS
+
+
+@by_name
+def test_engine_expands_no_more_than_declared(bench: Bench, function: Function) -> None:
+    """Each argument stands in the engine's plan as often as declared: nesting grows no faster."""
+    if function.name == "cast_time" and not supports("total_moments"):
+        return  # a time is no moment, so that this is not nested
+    for types in signatures(function):
+        for call in calls(function, types, most=1):
+            counts = Counter(re.findall(r"\bt\d+_c\b", bench.plan(call)))
+            for place, argument in enumerate(call.arguments):
+                if isinstance(argument, Column):
+                    assert counts[f"t{place}_c"] <= 1 + (place in function.doubled_arguments), bench.plan(
+                        call
+                    )
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "t0.c // t1.c",
+        "t0.c % t1.c",
+        "t0.c << t1.c",
+        "FACTORIAL(TRY_CAST(t0.c AS INTEGER)) + t1.c",
+        "CHR(TRY_CAST(t0.c + t1.c AS INTEGER))",
+        "MAKE_DATE(t0.c, t1.c, 1)",
+    ],
+)
+def test_plain_functions_fail(sql: str) -> None:
+    """The values are nasty enough: without guards the engine raises."""
+    divide = FUNCTIONS["quotient"]
+    call = Call(divide, (column(0, Type.INTEGER), column(1, Type.INTEGER)), Type.INTEGER)
+    with pytest.raises(duckdb.Error):
+        Bench.open().rows(call, sql)
+
+
+def test_values_include_every_special() -> None:
+    """NaN, infinities, the ends of every range, NUL characters and NULL are among the values."""
+    assert {"nan", "inf", "-inf", "-0.0", None} <= set(NASTY[Type.DOUBLE])
+    assert {str(2**63 - 1), str(-(2**63)), None} <= set(NASTY[Type.INTEGER])
+    assert {"infinity", "-infinity", None} <= set(NASTY[Type.DATE]) & set(NASTY[Type.TIMESTAMP])
+    assert any("\0" in text for text in NASTY[Type.VARCHAR] if text)
