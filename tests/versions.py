@@ -1,7 +1,8 @@
 """Tries dpsql on the reviewed versions of DuckDB and sqlglot, each pair in a virtual environment of its own.
 
 `python -m tests.versions` runs `dpsql engines verify` and a part of the test suite on the ends and the middle of each range, and
-writes what it saw to docs/reference/engine_versions.json, of which the page on engines is made. `--core` runs `dpsql engines
+writes what it saw to docs/reference/engine_versions.json, of which the page on engines is made; `--laws` leaves the tests out, and
+`--duckdb` chooses pairs. `--core` runs `dpsql engines
 verify` alone on two pairs, and writes nothing: CI does that. The environments see the packages of the current one, but for DuckDB
 and sqlglot.
 """
@@ -19,7 +20,7 @@ import tempfile
 import time
 import venv
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -123,19 +124,34 @@ def run(python: Path, arguments: Sequence[str]) -> subprocess.CompletedProcess[s
     )
 
 
+def record(found: dict[str, Any]) -> None:
+    """Puts what was seen on a pair in the place of what was seen before."""
+    before = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else []
+    known = {(each["duckdb"], each["sqlglot"]): each for each in [*before, found]}
+    RESULTS.write_text(
+        json.dumps([known[pair] for pair in PAIRS if pair in known], indent=1) + "\n", encoding="utf-8"
+    )
+
+
 def main() -> None:
     """Tries all pairs, or those of CI."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--core", action="store_true", help="the pairs of CI alone, and no tests")
+    parser.add_argument(
+        "--core", action="store_true", help="the laws on the pairs of CI alone; nothing is written"
+    )
+    parser.add_argument("--laws", action="store_true", help="the laws alone, and no tests")
+    parser.add_argument("--duckdb", help="the pairs with this version of DuckDB")
     parser.add_argument("--processes", type=int, default=2)
     given = parser.parse_args()
+    pairs = [pair for pair in (CORE if given.core else PAIRS) if given.duckdb in (None, pair[0])]
+    found = []
     with ThreadPoolExecutor(given.processes) as pool:
-        found = []
-        for each in pool.map(lambda pair: try_pair(*pair, core=given.core), CORE if given.core else PAIRS):
+        tried = [pool.submit(try_pair, *pair, core=given.core or given.laws) for pair in pairs]
+        for each in map(Future.result, as_completed(tried)):
             print(json.dumps(each), flush=True)
             found.append(each)
-    if not given.core:
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            if not given.core:
+                record(each)
     failed = [each for each in found if not each["certified"] or each.get("failed", 0) != 0]
     sys.exit(f"{len(failed)} of {len(found)} pairs failed" if failed else 0)
 
