@@ -131,6 +131,17 @@ def write_certificate(path: Path) -> None:
     raise OperationalError(f"cannot write the certificate {path} ({reason})", code="not_written")
 
 
+def remove_certificate(path: Path) -> None:
+    """Remove a certificate, if there is one. Raises OperationalError (`not_written`) if that fails."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        reason = type(error).__name__
+    else:
+        return
+    raise OperationalError(f"cannot remove the certificate {path} ({reason})", code="not_written")
+
+
 def read_certificate(path: Path) -> Certificate | None:
     """Read a certificate; None if there is none.
 

@@ -43,7 +43,12 @@ def verify(
     It takes a minute or two, and needs no data. With a certificate, dpsql opens a version that was not reviewed. The certificate
     is valid for these versions of dpsql, DuckDB and sqlglot, this platform and these laws.
     """
-    from dpsql.verification.certificate import get_certificate_path, get_versions, write_certificate
+    from dpsql.verification.certificate import (
+        get_certificate_path,
+        get_versions,
+        remove_certificate,
+        write_certificate,
+    )
     from dpsql.verification.law import try_laws
     from dpsql.verification.laws import LAWS
 
@@ -66,6 +71,7 @@ def verify(
         if outcome.failure is not None:
             print(f"  {outcome.failure}")
     if broken:
+        remove_certificate(path)  # one that was written before no longer tells the truth
         raise OperationalError(
             f"{broken} of {len(chosen)} laws {'does' if broken == 1 else 'do'} not hold; no certificate was written",
             code="engine_version",

@@ -41,6 +41,9 @@ def test_failed_verification_writes_no_certificate(run: Run, tmp_path: Path) -> 
         assert not path.exists()
         assert run("engines", "verify", "--certificate", path).code == 0
     assert path.exists()
+    with mock.patch("dpsql.verification.laws.LAWS", (Law("duckdb", "x", "y", lambda: (("part", fail),)),)):
+        assert run("engines", "verify", "--certificate", path, "--only", "x").code != 0
+    assert not path.exists()
 
 
 def fail() -> None:
