@@ -25,7 +25,7 @@ from dpsql.errors import OperationalError
 from dpsql.version import VERSION, Version, parse_version
 
 REVIEWED: Final[Mapping[str, tuple[tuple[Version, Version], ...]]] = {
-    "duckdb": (((1, 4, 0), (1, 4, 5)), ((1, 5, 0), (1, 5, 6)), ((2, 0, 0), (2, 0, 1))),
+    "duckdb": (((1, 4, 0), (1, 4, 5)), ((1, 5, 3), (1, 5, 6)), ((2, 0, 1), (2, 0, 1))),
     "sqlglot": (((30, 8, 0), (30, 30, 0)),),
 }
 """The first and the last version of each range that was reviewed: `tests.versions` tried its ends and its middle."""
@@ -204,7 +204,9 @@ def format_reviewed(*libraries: str) -> str:
     'sqlglot 30.8.0 to 30.30.0'
     """
     return "; ".join(
-        f"{_NAMES[name]} "
-        + ", ".join(" to ".join(".".join(map(str, end)) for end in ends) for ends in REVIEWED[name])
-        for name in libraries
+        f"{_NAMES[name]} " + ", ".join(_format_range(*ends) for ends in REVIEWED[name]) for name in libraries
     )
+
+
+def _format_range(low: Version, high: Version) -> str:
+    return " to ".join(dict.fromkeys(".".join(map(str, end)) for end in (low, high)))

@@ -174,7 +174,8 @@ class DuckDBFunctions(FunctionSyntax):
             return f"TRY_CAST({template} AS TIMESTAMP)"
         if name == "split_part" and not supports("typed_null_lists"):
             return f"CAST({template} AS VARCHAR)"
-        if name == "cast_time" and expr.arguments[0].type in _MOMENTS and not supports("total_moments"):
+        moments = {argument.type for argument in expr.arguments} & _MOMENTS
+        if name == "cast_time" and moments and not supports("total_moments"):
             return template.replace("{0}", "CASE WHEN ISFINITE({0}) THEN {0} END")
         return (
             expr.function.integer_sql if expr.function.integer_sql and expr.type is Type.INTEGER else template
