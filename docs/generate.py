@@ -451,7 +451,7 @@ def _describe_versions() -> Iterator[str]:
             since = f"{name} {'.'.join(map(str, each.since))}"
             yield f"| {since} | {_cell(each.has)} | {_cell(each.before)} | {_cell(each.why)} |"
     yield ""
-    yield "`python -m tests.versions` tried the ends and the middle of each range: all laws, and the tests of engines and parsers, of which"
+    yield "`python -m tests.versions` tried the ends and the middle of each range: all laws and, without `--laws`, the tests of engines and parsers, of which"
     yield "those are skipped that are about what a version does not have."
     yield ""
     yield "| DuckDB | sqlglot | laws that hold | laws that do not | tests passed | failed | skipped |"

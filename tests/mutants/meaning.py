@@ -19,8 +19,8 @@ FAULTS = (
     Fault(
         "arithmetic-fails-where-rows-are-dropped",
         "dpsql.backends.duckdb.dialect:DuckDBFunctions.emit_call_template",
-        "expr.function.integer_sql if expr.function.integer_sql and expr.type is Type.INTEGER else expr.function.sql",
-        "expr.function.sql",
+        "expr.function.integer_sql if expr.function.integer_sql and expr.type is Type.INTEGER else template",
+        "template",
         "an interval makes arithmetic legal that fails on rows that a condition drops",
         f"{_EXTREMES}::test_rows_excluded_by_a_condition_cause_no_failure",
     ),
