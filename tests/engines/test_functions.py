@@ -18,7 +18,6 @@ import psycopg
 import pytest
 from engines.loading import database
 from plan.functions.pools import (
-    CONSTANT_TEXTS,
     ESCAPED_TEXTS,
     EXPRESSED_TEXTS,
     EXPRESSIONS,
@@ -45,6 +44,7 @@ from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.functions import build_function_call as call_of
 from dpsql.plan.types import Type
 from dpsql.sql.compile.compiler import DUCKDB_COMPILER, Compiler
+from dpsql.verification.calls import CONSTANT_TEXTS
 
 _CALENDAR = re.compile(r"(?!0000)\d{4}-\d\d-\d\d( [\d:.]+)?")
 _MOST = 300
