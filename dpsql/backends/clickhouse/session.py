@@ -151,9 +151,7 @@ def open_session(database: Any) -> tuple[Any, Callable[[], Any], str]:
             )
         places = [str(folder)]
     else:
-        sql = "SELECT path, currentDatabase() FROM system.disks WHERE name = 'default'"
-        ((path, name),) = read_rows(database.query(sql, "Native").bytes())
-        places = [path.rstrip("/"), path, ":memory:"]
+        places, name = _find_places(database)
     chdb = _import_chdb()
     for open_another in (partial(chdb.connect, place) for place in places):
         session = None
@@ -167,6 +165,15 @@ def open_session(database: Any) -> tuple[Any, Callable[[], Any], str]:
         code="no_database",
         hint="a process can open one folder of chdb; close the other one, or run dpsql in another process",
     )
+
+
+def _find_places(connection: Any) -> tuple[list[str], str]:
+    """Return what an owner's connection may have been opened with, and the name of its database; nothing where it is closed."""
+    sql = "SELECT path, currentDatabase() FROM system.disks WHERE name = 'default'"
+    with suppress(Exception):
+        ((path, name),) = read_rows(connection.query(sql, "Native").bytes())
+        return [path.rstrip("/"), path, ":memory:"], name
+    return [], ""
 
 
 def parse_url(url: str) -> tuple[Path, str]:
