@@ -112,4 +112,12 @@ FAULTS = (
         "an error of ClickHouse quotes the value that it is about",
         f"{_CLICKHOUSE}::test_failure_has_constant_text",
     ),
+    Fault(
+        "clickhouse-rows-of-failures-stay",
+        "dpsql.backends.clickhouse.session:SessionRunner.run_guarded",
+        "self._has_leftovers = True",
+        "self._has_leftovers = False",
+        "exact rows of a statement that failed are in the result of the next one",
+        f"{_CLICKHOUSE}::test_rows_of_a_failed_statement_are_discarded",
+    ),
 )

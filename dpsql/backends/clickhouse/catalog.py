@@ -43,7 +43,8 @@ _WRAPPED = re.compile(r"(?:LowCardinality|Nullable)\((.*)\)", re.DOTALL)
 _DECIMAL = re.compile(r"Decimal\((\d+), (\d+)\)")
 _MOMENT = re.compile(r"DateTime64\((\d+)(?:, '[^']*')?\)")
 _ZONED = re.compile(r"DateTime\('[^']*'\)")
-_ENUM = re.compile(r"Enum(?:8|16)\(.*\)", re.DOTALL)
+_ENUM = re.compile(r"Enum(?:8|16)\(('[^'\\]*' = -?\d+(?:, '[^'\\]*' = -?\d+)*)\)", re.DOTALL)
+"""An ENUM of members without quotation marks and escapes."""
 _MOST_DIGITS = 38
 
 
@@ -52,8 +53,8 @@ def parse_engine_type(name: str) -> str:
 
     >>> parse_engine_type("Nullable(Int64)"), parse_engine_type("LowCardinality(Nullable(String))"), parse_engine_type("Decimal(12, 2)")
     ('BIGINT', 'VARCHAR', 'DECIMAL(12,2)')
-    >>> parse_engine_type("DateTime64(6, 'UTC')"), parse_engine_type("Enum8('a' = 1)"), parse_engine_type("Array(Int8)")
-    ('TIMESTAMP', 'VARCHAR', 'ARRAY(INT8) (CLICKHOUSE)')
+    >>> parse_engine_type("DateTime64(6, 'UTC')"), parse_engine_type("Enum8('a' = 1, 'b' = -2)"), parse_engine_type("Array(Int8)")
+    ('TIMESTAMP', "ENUM('a' = 1, 'b' = -2)", 'ARRAY(INT8) (CLICKHOUSE)')
     """
     while (wrapped := _WRAPPED.fullmatch(name)) is not None:
         name = wrapped[1]
@@ -64,8 +65,9 @@ def parse_engine_type(name: str) -> str:
         return _MOMENTS[moment[1]]
     if _ZONED.fullmatch(name):
         return "TIMESTAMP_S"
-    if _ENUM.fullmatch(name):
-        return "VARCHAR"
+    members = _ENUM.fullmatch(name)
+    if members is not None:
+        return f"ENUM({members[1]})"
     return _NAMES.get(name, f"{name.upper()} (CLICKHOUSE)")
 
 

@@ -51,6 +51,7 @@ from dpsql.policy.names import quote_identifier
 _NARROW = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"})
 """Engine types of whole numbers that 64 bits hold."""
 _DIGITS = re.compile(r"DECIMAL\(\d+,(\d+)\)")
+_MEMBER = re.compile(r"'([^']*)' = (-?\d+)")
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,9 @@ class ClickHouseColumns(ColumnSyntax):
     Claim: every value that is read is in the column's interval or domain, or is NULL. It is never NaN; each day and moment is of
     the years 1 to 9999; each text is UTF-8 and has at most `MOST_STORED` bytes. No stored value makes the reading fail.
     Why: whole numbers of up to 64 bits, DOUBLE and DECIMAL have a cast that is defined for every value, and wider numbers one that
-    gives NULL. A day is stored as a number of at most 32 bits, whose microseconds have 64, and a moment as a number of ticks, of
-    which 128 bits hold the microseconds; neither passes through a function of the calendar. No comparison is true of NaN.
+    gives NULL. A day is stored as a number, which is compared before it is multiplied, and a moment as a number of ticks, of
+    which 128 bits hold the microseconds; neither passes through a function of the calendar, and both may be any number. So may a member
+    of an ENUM, which is looked up by it, as ClickHouse fails on one that has no name. No comparison is true of NaN.
     Source: ClickHouse 26 documentation, "Type conversion functions" (accurateCastOrNull, reinterpret), "Date32", "DateTime64".
     """
 
@@ -71,12 +73,19 @@ class ClickHouseColumns(ColumnSyntax):
         match facts.type:
             case Type.VARCHAR:
                 return _emit_text(raw, facts.engine_type)
+            case Type.BOOLEAN:
+                return f"CAST({raw} <> 0 AS Bool)"  # other numbers than 0 and 1 may be stored
             case Type.DATE:
-                return f"reinterpret(CAST({raw} AS Int64) * {_TICKS_OF_DAY}, '{DAY}')"
+                number = f"CAST({raw} AS Int64)"
+                fits = f"{number} BETWEEN {_FIRST // _TICKS_OF_DAY} AND {_LAST // _TICKS_OF_DAY}"
+                return f"reinterpret(CASE WHEN {fits} THEN {number} * {_TICKS_OF_DAY} END, '{DAY}')"
             case Type.TIMESTAMP:
                 return f"reinterpret({_emit_stored_microseconds(raw, facts.engine_type)}, '{MOMENT}')"
             case Type.INTEGER if facts.engine_type in _NARROW:
                 return f"CAST({raw} AS Int64)"
+            case Type.INTEGER if facts.engine_type.startswith("DECIMAL("):
+                # A cast of a DECIMAL fails beyond 64 bits, also one that gives NULL elsewhere: its digits are a number of 128 bits.
+                return f"accurateCastOrNull(reinterpretAsInt128(CAST({raw} AS Decimal(38, 0))), 'Int64')"
             case kind:
                 return self.values.emit_cast(raw, kind)
 
@@ -94,13 +103,17 @@ class ClickHouseColumns(ColumnSyntax):
 
 
 _TICKS_OF_DAY = 86_400_000_000
-_FIRST = count_microseconds(dt.date.min)
+_FIRST, _LAST = map(count_microseconds, (dt.date.min, dt.date.max))
 
 
 def _emit_text(raw: str, engine: str) -> str:
     digits = _DIGITS.fullmatch(engine)
     if digits is not None:
         return f"toDecimalString({raw}, {digits[1]})"
+    members = _MEMBER.findall(engine) if engine.startswith("ENUM(") else []
+    if members:
+        branches = " ".join(f"WHEN {number} THEN {emit_constant(name)}" for name, number in members)
+        return f"CASE CAST({raw} AS Int16) {branches} END"
     text = f"CAST({raw} AS String)"
     if engine != "VARCHAR":
         return text
@@ -127,8 +140,11 @@ COLUMNS = ClickHouseColumns(VALUES)
 def emit_copied_column(column: str, kind: str) -> str:
     """Emit a column of a public table as Python can hold it: texts of UTF-8, days and moments of the calendar alone."""
     raw = quote_identifier(column)
-    if kind in ("VARCHAR", "DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"):
-        of = Type.VARCHAR if kind == "VARCHAR" else Type.DATE if kind == "DATE" else Type.TIMESTAMP
+    of = {"VARCHAR": Type.VARCHAR, "ENUM": Type.VARCHAR, "DATE": Type.DATE, "BOOLEAN": Type.BOOLEAN}.get(
+        kind.partition("(")[0]
+    )
+    of = Type.TIMESTAMP if kind.startswith("TIMESTAMP") else of
+    if of is not None:
         return COLUMNS.emit_bounded_column(Column("", column, ColumnInfo(of, kind)))
     return f"CAST({raw} AS Float64)" if kind == "FLOAT" else raw
 

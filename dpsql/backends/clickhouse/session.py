@@ -171,6 +171,7 @@ def _find_places(connection: Any) -> tuple[list[str], str]:
     """Return what an owner's connection may have been opened with, and the name of its database; nothing where it is closed."""
     sql = "SELECT path, currentDatabase() FROM system.disks WHERE name = 'default'"
     with suppress(Exception):
+        connection.query("SELECT 1", "Native")  # with which leftovers come: see `SessionRunner`
         ((path, name),) = read_rows(connection.query(sql, "Native").bytes())
         return [path.rstrip("/"), path, ":memory:"], name
     return [], ""
@@ -226,14 +227,24 @@ def _require_version(session: Any) -> None:
 
 
 _T = TypeVar("_T")
+_TIMES = 3
+"""How often leftovers are discarded; once was always enough."""
+_MARKED = b"\x01\x01\x04mark\x06String\x10"
+"""A block of one row with a text of 16 letters, before the text."""
 
 
 class SessionRunner:
-    """A session of dpsql's own, and the mark of its statements, by which another session can stop them."""
+    """A session of dpsql's own, and the mark of its statements, by which another session can stop them.
+
+    Claim: what is read of a statement are the rows of this statement alone.
+    Why: chdb puts rows that a failed statement had computed before those of the next one. After each statement that did not
+    end, another one with a constant is run, until it alone is what comes.
+    """
 
     def __init__(self, session: Any, open_another: Callable[[], Any]) -> None:
         self.session, self._open_another, self.is_cancelled = session, open_another, False
         self._mark = f"dpsql-{secrets.token_hex(8)}"
+        self._has_leftovers = False
 
     def pin_settings(self) -> None:
         """Set all settings that decide over values, reset others to their defaults, and allow no change of tables.
@@ -275,13 +286,29 @@ class SessionRunner:
         """Do something with the session. Raises BackendError, with constant text, for any failure."""
         failed: BaseException | None = None
         try:
-            return work()
+            if self._has_leftovers:
+                self._discard_leftovers()
+            self._has_leftovers = True
+            found = work()
         except KeyboardInterrupt:
             raise
         except Exception:  # noqa: BLE001  (whatever an engine raises may quote a private value)
             failed = make_failure(cancelled=self.is_cancelled)
+        else:
+            self._has_leftovers = False
+            return found
         # Raised out here, where no engine error is being handled: even `from None` keeps the context.
         raise failed
+
+    def _discard_leftovers(self) -> None:
+        """Run a statement with a new constant until it alone is what comes. Raises RuntimeError if it does not."""
+        for _ in range(_TIMES):
+            mark = secrets.token_hex(8)
+            data = self.session.query(f"SELECT {emit_constant(mark)} AS mark", "Native").bytes()
+            if data == _MARKED + mark.encode():
+                self._has_leftovers = False
+                return
+        raise RuntimeError("the results of chdb are not in order")
 
     def interrupt(self) -> None:
         """Stop the running statement from another thread, by a session that is open for this alone."""
