@@ -217,6 +217,7 @@ def test_texts_are_compared_by_their_bytes(con: Any) -> None:
     assert con.query("SELECT COUNT(DISTINCT word), COUNT(DISTINCT kind) FROM people").rows == ((4, 3),)
 
 
+@pytest.mark.slow
 def test_constant_beside_a_float_is_a_float(people: Any) -> None:
     """It is read as beside DuckDB's FLOAT; so is the result of both."""
     policy = {**POLICY, "tables": {"floats": {"unit": "id", "rows_per_unit": 1, "columns": floats.COLUMNS}}}
@@ -232,6 +233,7 @@ def test_constant_beside_a_float_is_a_float(people: Any) -> None:
     people.query("DROP TABLE floats")
 
 
+@pytest.mark.slow
 def test_no_row_makes_a_query_fail(con: Any) -> None:
     """One person's rows cause no error, below a condition that excludes them or above."""
     items = (
@@ -581,6 +583,7 @@ def test_five_queries_agree_with_parquet_files(clickhouse: Any, shop: Any, tmp_p
         assert sum(abs(found.get(key, 0) - number) for key, number in exact.items()) <= 20
 
 
+@pytest.mark.slow
 def test_commands_take_a_folder(tmp_path: Path) -> None:
     """`dpsql init`, `check` and `query` open a folder by its URL, each in a process of its own."""
     clicks.require()

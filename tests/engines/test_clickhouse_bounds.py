@@ -86,6 +86,7 @@ def test_bound_is_attained(world: World) -> None:
     assert sum(group[Moment.DISTINCT, 0] for group in found.values()) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scope", SCOPES.values(), ids=SCOPES)
 @pytest.mark.parametrize("most", LARGEST)
 def test_64_bits_are_used_where_they_suffice(
