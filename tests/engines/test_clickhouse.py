@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -14,8 +13,6 @@ from typing import Any
 
 import pytest
 from engines import clicks, floats
-from engines.test_promise import POLICY as SHOP
-from engines.test_promise import SYNTHETIC, mean_the_same, numbers_of, shop
 from worlds import before_filters, written_by
 
 import dpsql
@@ -26,7 +23,6 @@ from dpsql.backends.clickhouse.session import PINNED
 from dpsql.errors import BackendError, OperationalError, PolicyError, QueryRejected
 from dpsql.sql.compile.compiler import Compiler
 
-__all__ = ["shop"]
 EXACT = 10**15
 POLICY: dict[str, Any] = {
     "version": 1,
@@ -570,46 +566,3 @@ def test_whole_numbers_do_not_wrap(con: Any) -> None:
     values = ", ".join(f"({', '.join(map(dialect.values.emit_constant, row))})" for row in listed)
     sql = f"SELECT {', '.join(f'{text} AS c{place}' for place, (text, _) in enumerate(items))} FROM (SELECT * FROM (VALUES {values}) AS v(n, x)) AS t"
     assert con.engine.backend.run_statement(sql).reveal() == [tuple(value for _, value in items)]
-
-
-def test_five_queries_agree_with_parquet_files(clickhouse: Any, shop: Any, tmp_path: Path) -> None:
-    """Parquet files and ClickHouse give the same answers; a synthetic table has nearly the exact numbers of rows."""
-    source, folder = shop
-    clicks.load(source, clickhouse, tmp_path, "shop")
-    mean_the_same(folder, {"clickhouse": clickhouse})
-    with dpsql.connect(clickhouse, policy=SHOP, ledger=":memory:", epsilon=10**6) as con:
-        exact = numbers_of(source)
-        found = {tuple(key): number for *key, number in con.synthetic(SYNTHETIC, method="mst").cells}
-        assert sum(abs(found.get(key, 0) - number) for key, number in exact.items()) <= 20
-
-
-@pytest.mark.slow
-def test_commands_take_a_folder(tmp_path: Path) -> None:
-    """`dpsql init`, `check` and `query` open a folder by its URL, each in a process of its own."""
-    clicks.require()
-    folder, policy = tmp_path / "shop", tmp_path / "shop.yaml"
-    make = (
-        f"import chdb; c = chdb.connect({str(folder)!r}); "
-        "c.query('CREATE TABLE visits (person Int64, cost Float64) ENGINE = MergeTree ORDER BY person'); "
-        "c.query('INSERT INTO visits SELECT number, 5 FROM numbers(100)'); c.close()"
-    )
-    subprocess.run([sys.executable, "-c", make], check=True, cwd=tmp_path)
-
-    def run(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "dpsql", *words], capture_output=True, text=True, check=False, cwd=tmp_path
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    run("init", f"chdb://{folder}", "--output", str(policy))
-    assert "visits:" in policy.read_text(encoding="utf-8")
-    policy.write_text(
-        "version: 1\nprivacy_unit: person\nbudget: {epsilon: 1000000}\n"
-        "tables: {visits: {unit: person, rows_per_unit: 1, columns: {cost: {type: double, bounds: [0, 9]}}}}\n",
-        encoding="utf-8",
-    )
-    run("check", str(policy), f"chdb://{folder}")
-    sql = "SELECT SUM(cost) AS s FROM visits"
-    answer = run("query", f"chdb://{folder}", sql, "-e", "100000", "--policy", str(policy), "--format", "csv")
-    assert abs(float(answer.splitlines()[1].partition(",")[0]) - 500) < 0.1

@@ -37,8 +37,8 @@ def of_read_columns(texts: tuple[str, ...]) -> list[str]:
 
 
 def is_refused(window: str) -> bool:
-    """Whether a window is one of those that the reference of engines leaves out."""
-    return "IGNORE NULLS" in window or "EXCLUDE" in window
+    """Whether a window is one of those that the reference of engines leaves out; no rank depends on a frame."""
+    return "IGNORE NULLS" in window or ("EXCLUDE" in window and not window.startswith("RANK"))
 
 
 WINDOWS = of_read_columns((*unit_rows.WINDOWS, *unit_rows.VALUED, *unit_rows.FRAMES))
