@@ -29,6 +29,8 @@ import typer
 
 import dpsql
 from dpsql import errors
+from dpsql.backends.clickhouse.dialect import UNSUPPORTED as CLICKHOUSE_UNSUPPORTED
+from dpsql.backends.clickhouse.functions import SPELLINGS as CLICKHOUSE_FUNCTIONS
 from dpsql.backends.duckdb.versions import DIFFERENCES as DUCKDB_DIFFERENCES
 from dpsql.backends.function_spellings import CallSpelling, Spelling, TypeSpelling
 from dpsql.backends.postgres.dialect import UNSUPPORTED as POSTGRES_UNSUPPORTED
@@ -393,7 +395,9 @@ def engines() -> str:
     rooms = {
         "PostgreSQL": (POSTGRES_FUNCTIONS, POSTGRES_UNSUPPORTED),
         "Spark": (SPARK_FUNCTIONS, SPARK_UNSUPPORTED),
+        "ClickHouse": (CLICKHOUSE_FUNCTIONS, CLICKHOUSE_UNSUPPORTED),
     }
+    *names, last = rooms
     lines = [
         "# Engines",
         _MADE.format(source="the dialects of `dpsql.backends`"),
@@ -403,7 +407,7 @@ def engines() -> str:
         "",
         *_describe_versions(),
         "## Constructs",
-        "PostgreSQL and Spark have counts, sums, averages, variances, distinct values, quantiles, histograms and top groups across",
+        f"{', '.join(names)} and {last} have counts, sums, averages, variances, distinct values, quantiles, histograms and top groups across",
         "units; known and secret keys; filters, CASE, joins, subqueries, set operations, grouping sets; selected clamps; partitions. Within",
         "a unit they have windows and all aggregates: counts, sums and means, also of distinct values, minima and maxima,",
         "ARG_MIN, ARG_MAX, MEDIAN, QUANTILE_DISC and quartiles.",
@@ -411,13 +415,13 @@ def engines() -> str:
     ]
     for engine, (_, unsupported) in rooms.items():
         lines += [f"{engine} does not support:", "", *(f"- {item}" for item in unsupported), ""]
-    numbers = " and ".join(f"{engine} has {len(known)}" for engine, (known, _) in rooms.items())
+    numbers = ", ".join(f"{engine} has {len(known)}" for engine, (known, _) in rooms.items())
     lines += [
         "## Functions",
         f"Of {len(FUNCTIONS)} functions, {numbers}. If only some types are listed, calls with other types are refused.",
         "",
-        "| function | types on PostgreSQL | why no row fails | types on Spark | why no row fails |",
-        "|---|---|---|---|---|",
+        f"| function |{''.join(f' types on {engine} | why no row fails |' for engine in rooms)}",
+        f"|---|{'---|---|' * len(rooms)}",
     ]
     for name, function in FUNCTIONS.items():
         if any(name in known for known, _ in rooms.values()):

@@ -82,8 +82,8 @@ def connect(
 
     Args:
         database: The path of a DuckDB, Parquet, CSV, JSON, Arrow or SQLite file, or of a folder of such files, one for each
-            table; the URL of a PostgreSQL database, a Spark cluster or Spark Connect, or a SparkSession; an open duckdb
-            connection; a dict of name → pandas, polars or Arrow table, or path, folder or pattern of files; the address of a
+            table; the URL of a PostgreSQL database, a Spark cluster, Spark Connect or a folder of chdb (ClickHouse); a
+            SparkSession; an open connection of duckdb or chdb; a dict of name → pandas, polars or Arrow table, or path, folder or pattern of files; the address of a
             server; or None if the policy names a `source` for each table.
         policy: The path or the text of a YAML file, a dict, or a `dpsql.policy.Policy`.
         ledger: The file that records the charges, by default the policy's path with the ending .ledger; ":memory:" for a ledger

@@ -157,6 +157,27 @@ def is_spark(database: Any) -> bool:
     return kind.__name__ == "SparkSession" and kind.__module__.startswith("pyspark.")
 
 
+def is_chdb(database: Any) -> bool:
+    """Return whether a database argument is the URL of a folder of chdb, or an open connection of chdb.
+
+    >>> is_chdb("chdb:///srv/clinic"), is_chdb("hospital.duckdb")
+    (True, False)
+    """
+    if isinstance(database, str):
+        return database.startswith("chdb://")
+    kind = type(database)
+    return kind.__name__ == "Connection" and kind.__module__.startswith("chdb.")
+
+
+def is_server(database: Any) -> bool:
+    """Return whether a database argument is of an engine other than DuckDB: see `open_server`.
+
+    >>> is_server("chdb:///srv/clinic"), is_server("hospital.duckdb")
+    (True, False)
+    """
+    return is_database_url(database) or is_spark(database) or is_chdb(database)
+
+
 # The parts of a connection in this process: the database, the ledger beside a policy, and the engine over both.
 
 
@@ -218,7 +239,7 @@ def open_database(database: Any, rules: Policy, options: OwnerOptions) -> Backen
 
     if isinstance(database, DuckDBBackend):
         return database
-    if is_database_url(database) or is_spark(database):
+    if is_server(database):
         return open_server(database, rules, options.policy, spills=options.temp_directory is not None)
     _require_no_sources(rules, options.policy)
     return _open_duckdb(database, rules, options)
@@ -256,10 +277,10 @@ def _open_duckdb(data: Any, rules: Policy, options: OwnerOptions) -> Backend:
 
 
 def open_server(url: Any, rules: Policy, policy: Any, *, spills: bool) -> Backend:
-    """Open a PostgreSQL or Spark database, which must have all of the policy's tables and place its own temporary files."""
+    """Open a PostgreSQL, Spark or chdb database, which must have all of the policy's tables and place its own temporary files."""
     if spills:
         raise ProgrammingError(
-            "temp_directory is only valid for DuckDB: the owner of a server or cluster places its temporary files",
+            "temp_directory is only valid for DuckDB: the owner of another engine places its temporary files",
             code="temp_directory",
         )
     if any(table.source is not None for table in rules.tables.values()):
@@ -270,6 +291,10 @@ def open_server(url: Any, rules: Policy, policy: Any, *, spills: bool) -> Backen
         from dpsql.backends.spark.connection import SparkBackend
 
         return SparkBackend(url, private=private, public=public)
+    if is_chdb(url):
+        from dpsql.backends.clickhouse.connection import ClickHouseBackend
+
+        return ClickHouseBackend(url, private=private, public=public)
     from dpsql.backends.postgres.connection import PostgresBackend
 
     return PostgresBackend(url, private=private, public=public)

@@ -244,6 +244,10 @@ class ValueSyntax:
         """Emit an aggregate cast to a type, NULL for a value without a counterpart."""
         return self.emit_cast(number, kind)
 
+    def emit_nan_as_null(self, number: str) -> str:
+        """Emit a DOUBLE with NULL in place of NaN, which equals itself on engines with a total order of numbers."""
+        return f"NULLIF({number}, {self.nan})"
+
     def emit_binary_collation(self, text: str) -> str:
         """Emit a text that is compared, grouped and ordered by its bytes."""
         return f"({text} COLLATE {self.collation})" if self.collation else text
@@ -285,11 +289,15 @@ class ColumnSyntax(ABC):
         """Emit a unit's id in a type in which ids of two tables can be compared: whole numbers of all sizes are BIGINT."""
         return self.emit_widened_column(unit)
 
+    def emit_membership(self, read: str, constants: Sequence[str], kind: Type) -> str:
+        """Emit the condition that a value of a type is one of these constants, by which 0.0 is -0.0."""
+        return f"{read} IN ({', '.join(constants)})"
+
     def emit_clamped_value(self, raw: str, read: str, facts: ColumnInfo) -> str:
         """Emit a clamped column, from the SQL of its stored value, and of the widened one."""
         if facts.domain is not None:
-            listed = ", ".join(map(self.values.emit_constant, facts.domain or ()))
-            return f"CASE WHEN {read} IN ({listed}) THEN {read} END"
+            listed = list(map(self.values.emit_constant, facts.domain))
+            return f"CASE WHEN {self.emit_membership(read, listed, facts.type)} THEN {read} END"
         match facts.type:
             case Type.INTEGER:
                 return self._emit_bounded_integer(raw, read, facts)
@@ -309,7 +317,7 @@ class ColumnSyntax(ABC):
 
     def _emit_bounded_double(self, read: str, facts: ColumnInfo) -> str:
         if not facts.interval.is_bounded:
-            return f"NULLIF({read}, {self.values.nan})"
+            return self.values.emit_nan_as_null(read)
         low, high = (self.values.emit_constant(float(end)) for end in facts.interval.ends)
         return (
             f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
@@ -378,6 +386,10 @@ class IntegerSyntax(ABC):
         """
         return number if fits_int64(most) else f"CAST({number} AS {self.wide})"
 
+    def emit_threshold(self, number: int) -> str:
+        """Emit a constant of any size, with which a whole number is compared."""
+        return str(number)
+
     def to_narrow_int(self, number: str, low: int, high: int) -> str:
         """Emit a whole number from `low` to `high`, not NULL, in 64 bits if it fits and the engine is faster with them.
 
@@ -394,6 +406,10 @@ class IntegerSyntax(ABC):
     def cast_double_to_int(self, number: str, most: int) -> str:
         """Emit a whole DOUBLE from 0 to `most`, at most 2^62, in the type of `to_wide_int` or in 64 bits."""
         return self.to_narrow_int(number, 0, most)
+
+    def emit_count(self, argument: str = "*") -> str:
+        """Emit the number of rows (`*`) or of values that are not NULL, in a signed type, as it is subtracted from."""
+        return f"COUNT({argument})"
 
     def emit_exact_sum(self, points: str, most: int) -> str:
         """Emit the sum of 64-bit whole numbers of magnitude at most `most`, which does not overflow for 2^46 of them."""
@@ -496,6 +512,10 @@ class QuerySyntax:
     def emit_coalesced_query(self, query: str) -> str:
         """Emit a query with few groups for further aggregation, which a distributed engine runs on one machine."""
         return query
+
+    def emit_all_true(self, condition: str) -> str:
+        """Emit the aggregate that says whether a condition, which is never NULL, is true of all rows."""
+        return f"BOOL_AND({condition})"
 
     def emit_semi_join(self, left: str, right: str, *, anti: bool = False) -> str:
         """Emit FROM with the rows of `left` whose `unit_id` is in `right`, or is not with `anti`."""

@@ -99,6 +99,7 @@ FILE: Final = "file:"
 MEMORY: Final = "memory:"
 POSTGRES: Final = "postgresql:"
 SPARK: Final = "spark:"
+CLICKHOUSE: Final = "clickhouse:"
 
 
 def can_follow(before: str | None, after: str | None) -> bool:
@@ -116,8 +117,8 @@ def require_same_database(where: str, before: str | None, own: str | None) -> No
     """Raise PolicyError (`another_database`) where a ledger is of another database than `own`; None is unknown.
 
     A text says which database: "named:" and the owner's name, "file:" and a path, "postgresql:" and the numbers of a server and of a database
-    in it, "spark:" and the place of a schema in a catalog, or "memory:" for frames and databases in memory, which nothing tells
-    apart but an owner's name.
+    in it, "spark:" and the place of a schema in a catalog, "clickhouse:" and a folder with the name of a database in it, or "memory:" for
+    frames and databases in memory, which nothing tells apart but an owner's name.
     """
     if own is None or can_follow(before, own):
         return

@@ -1,4 +1,4 @@
-"""A PostgreSQL server and a local Spark for the tests of engines."""
+"""A PostgreSQL server, a local Spark and a ClickHouse in this process for the tests of engines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import postgres
 import pytest
-from engines import sparks
+from engines import clicks, sparks
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +23,11 @@ def spark() -> Iterator[Any]:
     sparks.require()
     with sparks.running() as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def clickhouse() -> Iterator[Any]:
+    """A connection to a folder of chdb of this process; skips where chdb is missing, but not in CI."""
+    clicks.require()
+    with clicks.running() as connection:
+        yield connection

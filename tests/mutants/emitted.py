@@ -98,7 +98,7 @@ FAULTS = (
     Fault(
         "nan-counts-as-a-value",
         "dpsql.backends.dialect:ColumnSyntax._emit_bounded_double",
-        'return f"NULLIF({read}, {self.values.nan})"',
+        "return self.values.emit_nan_as_null(read)",
         "return read",
         "NaN is counted in a column without bounds",
         "tests/properties/test_clamp.py::test_nan_counts_as_null[COUNT(z)-2]",
@@ -174,8 +174,8 @@ FAULTS = (
     Fault(
         "minus-zero-is-another-key",
         "dpsql.sql.compile.compiler:Compiler.emit_canonical_value",
-        'return f"NULLIF({text} + 0, {self.dialect.values.nan})"',
-        'return f"NULLIF({text}, {self.dialect.values.nan})"',
+        'return self.dialect.values.emit_nan_as_null(f"{text} + 0")',
+        "return self.dialect.values.emit_nan_as_null(text)",
         "one unit's -0.0 spells the key of everybody's 0.0",
         "tests/attacks/test_a11_secret_keys.py::test_one_unit_cannot_change_the_spelling_of_a_key[zero-row]",
     ),

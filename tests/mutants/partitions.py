@@ -159,7 +159,7 @@ FAULTS = (
     Fault(
         "units-of-two-inherited-parts-read",
         "dpsql.sql.compile.scan_conditions:emit_partition_conditions",
-        '(_emit_single_value_condition(compiler, item), f"BOOL_AND({_emit_range_condition(compiler, item)})")',
+        "(_emit_single_value_condition(compiler, item), compiler.dialect.queries.emit_all_true(_emit_range_condition(compiler, item)))",
         '(f"BOOL_OR({_emit_range_condition(compiler, item)})",)',
         "a unit with several values in another table is read in the part of each",
         _STRAY,
@@ -167,7 +167,7 @@ FAULTS = (
     Fault(
         "inherited-parts-read-anywhere",
         "dpsql.sql.compile.scan_conditions:emit_partition_conditions",
-        '(_emit_single_value_condition(compiler, item), f"BOOL_AND({_emit_range_condition(compiler, item)})")',
+        "(_emit_single_value_condition(compiler, item), compiler.dialect.queries.emit_all_true(_emit_range_condition(compiler, item)))",
         "(_emit_single_value_condition(compiler, item),)",
         "a unit of another part of another table is read",
         _STRAY,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from dpsql.api.arguments import is_address
-from dpsql.api.opening import is_database_url, is_spark
+from dpsql.api.opening import is_server
 from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.interfaces.cli.options import ConnectionOptions
 from dpsql.policy.request.loss import parse_amount
@@ -125,8 +125,8 @@ def _normalize_ledger_name(ledger: str) -> str:
 
 
 def parse_location(source: str) -> Path | str:
-    """Return the path of the data, or the URL of a database or a cluster unchanged."""
-    return source if is_database_url(source) or is_spark(source) else Path(source)
+    """Return the path of the data, or the URL of another engine's database unchanged."""
+    return source if is_server(source) else Path(source)
 
 
 def resolve_location(folder: Path, source: str) -> Path | str:

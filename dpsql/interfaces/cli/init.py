@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import typer
 from pydantic_core import PydanticCustomError
 
-from dpsql.api.opening import is_spark
+from dpsql.api.opening import is_chdb, is_spark
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.interfaces.cli.connections import get_default_policy_path, parse_location
 from dpsql.interfaces.cli.options import Database
@@ -35,6 +35,7 @@ from dpsql.policy.skeleton import (
 )
 
 if TYPE_CHECKING:
+    from dpsql.backends.clickhouse.connection import ClickHouseBackend
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.backends.postgres.connection import PostgresBackend
 
@@ -367,13 +368,16 @@ def _make_policy_path(place: Path | str) -> Path:
     return Path(f"{name if re.fullmatch(_PLAIN, name) else 'database'}.yaml")
 
 
-def _open_backend(place: Path | str) -> DuckDBBackend | PostgresBackend:
+def _open_backend(place: Path | str) -> DuckDBBackend | PostgresBackend | ClickHouseBackend:
     """Open the database whose schema is read. Raises ProgrammingError for Spark, whose catalog has no keys."""
+    from dpsql.backends.clickhouse.connection import ClickHouseBackend
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.backends.postgres.connection import PostgresBackend
 
     if isinstance(place, Path):
         return DuckDBBackend(place)
+    if is_chdb(place):
+        return ClickHouseBackend(place)
     if is_spark(place):
         raise ProgrammingError(
             "dpsql init does not support Spark, whose catalog has no keys",

@@ -106,7 +106,7 @@ class Compiler:
         text = self.emit_expression(expr)
         cleaned = isinstance(expr, Column) and expr.facts.is_stored
         return (
-            f"NULLIF({text}, {self.dialect.values.nan})" if expr.type is Type.DOUBLE and not cleaned else text
+            self.dialect.values.emit_nan_as_null(text) if expr.type is Type.DOUBLE and not cleaned else text
         )
 
     def emit_with_unsigned_zero(self, argument: Expr) -> str:
@@ -121,7 +121,7 @@ class Compiler:
         """
         text = self.emit_expression(expr)
         if expr.type is Type.DOUBLE:
-            return f"NULLIF({text} + 0, {self.dialect.values.nan})"
+            return self.dialect.values.emit_nan_as_null(f"{text} + 0")
         if expr.type in CALENDAR and not (isinstance(expr, Column) and expr.facts.is_stored):
             low, high = map(self.emit_constant, CALENDAR[expr.type])
             return f"CASE WHEN {text} BETWEEN {low} AND {high} THEN {text} END"

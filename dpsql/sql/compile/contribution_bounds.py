@@ -191,7 +191,7 @@ def emit_plain_pairs(
     return f"SELECT {', '.join(listed)}\n  FROM {compiler.dialect.queries.emit_derived_table(source)}\n  WHERE counted_rows > 0"
 
 
-def emit_interval_index(compared: str, clamp: Clamp) -> str:
+def emit_interval_index(compiler: Compiler, compared: str, clamp: Clamp) -> str:
     """Return the index of the interval that a contribution is in; -1 for none.
 
     Claim: each unit-group pair with counted rows is in exactly one interval: that of the least grid point that is at least its
@@ -199,7 +199,8 @@ def emit_interval_index(compared: str, clamp: Clamp) -> str:
     Why: the interval is found by binary search among integers; pairs are included whether or not their group is selected.
     Source: Knuth 1998, "The art of computer programming", volume 3, section 6.2.1 (binary search).
     """
-    return f"CASE WHEN {compared} <= 0 THEN -1 ELSE {_emit_interval_search(compared, clamp.thresholds)} END"
+    thresholds = list(map(compiler.dialect.integers.emit_threshold, clamp.thresholds))
+    return f"CASE WHEN {compared} <= 0 THEN -1 ELSE {_emit_interval_search(compared, thresholds)} END"
 
 
 def emit_interval_counts(compiler: Compiler, compared: str, clamp: Clamp, source: str) -> str:
@@ -218,7 +219,7 @@ def emit_interval_counts(compiler: Compiler, compared: str, clamp: Clamp, source
     )
     if items is not None:
         return f"{items} FROM {source}"
-    return f"{emit_interval_index(compared, clamp)} AS interval_index, COUNT(*) AS pair_count FROM {source} GROUP BY interval_index"
+    return f"{emit_interval_index(compiler, compared, clamp)} AS interval_index, COUNT(*) AS pair_count FROM {source} GROUP BY interval_index"
 
 
 def build_clamp_summands(
@@ -375,7 +376,7 @@ def _build_indicator(name: str, values: Iterable[int]) -> Summand:
     return Summand(f"CAST({name} IN ({', '.join(map(str, values))}) AS INTEGER)", 1)
 
 
-def _emit_interval_search(amount: str, grid: Sequence[int], first: int = 0) -> str:
+def _emit_interval_search(amount: str, grid: Sequence[int | str], first: int = 0) -> str:
     """Return the index of the first point that is at least the amount, or of the last point."""
     if len(grid) == 1:
         return str(first)

@@ -95,6 +95,7 @@ class _JointIntervals:
                 # A total that has its own clamp is not read here.
                 summed = (*summed[:2], NOTHING, NOTHING, *summed[4:])
             interval = emit_interval_index(
+                self.compiler,
                 self._contribution_names.setdefault(
                     compared, f"compared_{len(self._contribution_names) + 1}"
                 ),

@@ -212,7 +212,7 @@ class UnitSums:
 
     def _emit_row_sum(self, moment: Moment, index: int) -> str:
         if moment is Moment.COUNT:
-            return f"COUNT({name_value(index)})"
+            return self.compiler.dialect.integers.emit_count(name_value(index))
         return emit_measure_total(self.compiler, self.analysis.measures[index], index)
 
     def _build_count(self, index: int) -> Summand:

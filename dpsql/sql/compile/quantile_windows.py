@@ -51,7 +51,7 @@ def emit_quantile_windows(
     ctes.append(
         f"{_BINS} AS (\n  SELECT *, SUM(bin_values) OVER ({parted} ORDER BY bin) AS values_up_to, SUM(bin_values) OVER ({parted}) AS total_values FROM {counted})"
     )
-    items, joined = [f"groups.{key}" for key in keys], []
+    items, joined = [f"groups.{key} AS {key}" for key in keys], []
     for index, quantile in asked:
         name = f"near_{index + 1}"
         items.append(f"{name}.rank_window AS {name_window(index)}")
@@ -124,7 +124,7 @@ def _emit_points(
     bound = analysis.bound
     values = f"{compiler.dialect.lists.emit_value_list_aggregate('point')} AS sorted_points"
     contribution = (
-        f"SELECT {', '.join(['unit_id', *keys, 'COUNT(*) AS unit_rows', values])}\n"
+        f"SELECT {', '.join(['unit_id', *keys, f'{compiler.dialect.integers.emit_count()} AS unit_rows', values])}\n"
         f"  FROM {found}\n  GROUP BY {', '.join(['unit_id', *keys])}"
     )
     columns = ", ".join([*keys, "sorted_points"])

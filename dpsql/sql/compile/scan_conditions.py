@@ -73,7 +73,7 @@ def emit_partition_conditions(compiler: Compiler, scan: Scan, unit: str, source:
             for item in filters
             for text in (
                 _emit_single_value_condition(compiler, item),
-                f"BOOL_AND({_emit_range_condition(compiler, item)})",
+                compiler.dialect.queries.emit_all_true(_emit_range_condition(compiler, item)),
             )
         )
         yield f"{unit} IN ({_emit_unit_query(compiler.dialect.columns.emit_unit_id(partition_source.unit), compiler.dialect.queries.quote_table_name(partition_source.table), conditions)})"
@@ -193,12 +193,12 @@ def _emit_equivalent_condition(compiler: Compiler, condition: Expr) -> tuple[Col
         if verbatim
         else compiler.dialect.columns.emit_widened_column(first)
     )
-    constants = ", ".join(decimals or map(compiler.emit_expression, others))
+    constants = decimals or list(map(compiler.emit_expression, others))
     if name == "in":
-        return first, f"{read} IN ({constants})"
+        return first, compiler.dialect.columns.emit_membership(read, constants, first.type)
     if name not in _OPERATORS:
         return None
-    text = f"{read} {_OPERATORS[name]} {constants}"
+    text = f"{read} {_OPERATORS[name]} {constants[0]}"
     if first.type is Type.DOUBLE and decimals is None and name in ("gt", "ge"):  # which are true of NaN
         text += f" AND {read} <= {compiler.dialect.values.emit_constant(math.inf)}"
     return first, text

@@ -134,7 +134,8 @@ def _emit_target_sums(
     """
     compared, summed = build_clamp_summands(compiler, analysis, clamp, target)
     chosen = clamp.chosen[clamp.sides.index(target.side)]
-    within = "TRUE" if chosen == len(clamp.grid) - 1 else f"{compared} <= {clamp.thresholds[chosen]}"
+    point = compiler.dialect.integers.emit_threshold(clamp.thresholds[chosen])
+    within = "TRUE" if chosen == len(clamp.grid) - 1 else f"{compared} <= {point}"
     beyond = (1, 4) if clamp.amount is not Amount.GROUPS else ()
     # A CASE computes the text for these rows alone: the divisions beyond the point take long, and are few.
     return {

@@ -331,7 +331,7 @@ def _emit_pairs(sums: UnitSums, clamps: Sequence[Clamp]) -> tuple[list[str], str
     compiler, analysis, keys = sums.compiler, sums.analysis, name_group_keys(sums.analysis.release)
     bound = analysis.bound
     contribution = (
-        f"SELECT {', '.join(['unit_id', *keys, 'COUNT(*) AS unit_rows', *sums.row_sums])}\n"
+        f"SELECT {', '.join(['unit_id', *keys, f'{sums.compiler.dialect.integers.emit_count()} AS unit_rows', *sums.row_sums])}\n"
         f"  FROM {_emit_row_source(compiler, analysis, all_places=True)}\n  GROUP BY {', '.join(['unit_id', *keys])}{emit_having_clause(compiler, analysis)}"
     )
     if not keys:
