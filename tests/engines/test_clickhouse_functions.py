@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 from plan.functions.pools import (
-    CONSTANT_TEXTS,
     ESCAPED_TEXTS,
     EXPRESSED_TEXTS,
     EXPRESSIONS,
@@ -44,6 +43,7 @@ from dpsql.plan.expressions import Call, substitute_columns
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.types import Type
 from dpsql.sql.compile.compiler import DUCKDB_COMPILER, Compiler
+from dpsql.verification.calls import CONSTANT_TEXTS
 
 _CALENDAR = re.compile(r"(?!0000)\d{4}-\d\d-\d\d( [\d:.]+)?")
 _MOST = 120
