@@ -70,7 +70,7 @@ def write_page(verdicts: Sequence[Verdict], seconds: float, compared: Sequence[s
     own = " and ".join([TITLES[each] for each in ("postgres", "spark") if each in compared])
     yield from (
         "# SQL that people write",
-        f"{len(valid):,} statements of {len(families)} shapes from {len(sources)} sources: books, tutorials, documentation of engines, packages,",
+        f"{len(valid):,} statements of {len(families)} shapes from {len({each.address for each in sources.values()})} sources: books, tutorials, documentation of engines, packages,",
         "dashboards, clinical libraries, questions of interviews. No text of a source is kept: each shape is written in our own words with",
         "roles for names, and asked over some of eight small studies (web events, a shop, a clinic, a school, a payroll, freight,",
         "subscriptions, a help desk). `benchmarks/people/families` holds the shapes. Where a source was not read for this page, its shapes are",
@@ -82,7 +82,7 @@ def write_page(verdicts: Sequence[Verdict], seconds: float, compared: Sequence[s
         "means the same, written by hand.",
         "",
         "- **right**: rows, values and, as far as it is asked for, their order are the engine's.",
-        "- **documented**: it differs as [Differences from DuckDB](../reference/differences.md) says, and a notice of the answer says so.",
+        "- **documented difference**: it differs as [Differences from DuckDB](../reference/differences.md) says, and a notice of the answer says so.",
         "- **wrong**: it differs otherwise.",
         "- **rightly refused**: it asks for rows of single people, for values that one row decides, or it is no query (it writes a table, say).",
         "- **wrongly refused**: it has a differentially private answer.",

@@ -1,6 +1,6 @@
 -- source: A. DeBarros, Practical SQL (No Starch Press), 2nd edition
 -- address: https://github.com/anthonydb/practical-sql-2
--- seen: read in part
+-- seen: remembered
 -- in: postgres duckdb
 
 -- extremes and mean

@@ -1,6 +1,6 @@
 -- source: Google Analytics 4: BigQuery export, basic and advanced queries
 -- address: https://developers.google.com/analytics/bigquery/basic-queries
--- seen: read about
+-- seen: remembered, after reading guides to it
 -- in: bigquery
 
 -- users and new users

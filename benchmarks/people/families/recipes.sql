@@ -1,6 +1,6 @@
 -- source: analytics recipes: Holistics, PopSQL, Silota, Amplitude and PostHog cookbooks
 -- address: https://popsql.com/sql-templates
--- seen: read in part
+-- seen: remembered, after reading some recipes
 -- in: duckdb postgres snowflake bigquery
 
 -- cohort retention with sizes

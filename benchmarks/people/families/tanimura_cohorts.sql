@@ -1,6 +1,6 @@
 -- source: C. Tanimura, SQL for Data Analysis (O'Reilly), chapters 4, 5, 7, 8: cohorts, texts, experiments
 -- address: https://github.com/cathytanimura/sql_book
--- seen: read
+-- seen: read in part
 -- in: postgres duckdb
 
 -- retention by months since the first

@@ -1,6 +1,6 @@
 -- source: C. Tanimura, SQL for Data Analysis (O'Reilly), chapters 3 and 6: time series, anomalies
 -- address: https://github.com/cathytanimura/sql_book
--- seen: read
+-- seen: read in part
 -- in: postgres duckdb
 
 -- totals by year
