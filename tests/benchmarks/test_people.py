@@ -34,7 +34,7 @@ from benchmarks.people.worlds import Worlds, open_worlds
 from dpsql.policy import load
 
 STATEMENTS = list_statements()
-EVERY = 60
+EVERY = 29
 """The tests ask one statement in so many; `python -m benchmarks.people` asks all."""
 SERVERS = ("postgres", "spark")
 """Dialects whose engine alone says what their texts mean."""
