@@ -10,13 +10,14 @@ tables are drivers around the stages.
 | choose | these, and budgets | none |
 | verify | the plans; public tables for the statement | none |
 | charge | budgets, and the catalog of the database | a durable entry of the ledger, or a refusal |
-| run | private rows | exact rows, hidden in `Exact` |
-| release | exact rows | noise is drawn, and the release is stored before anybody sees it |
+| run | private rows | exact rows, hidden in `Exact`, and the way to the groups of a release whose clamps are chosen first |
+| release | what `run` opened | noise is drawn, and the release is stored before anybody sees it |
 | post_process | released values and public tables | none |
 
 Claim: private rows are read only after a durable charge, and an answer depends on them only through released values.
-Why: `run` alone reads private rows, and refuses a release that costs a loss if its query has no entry in the ledger. It returns the
-rows in a type that only `dpsql.engine.release.exact_rows` opens, for the noise.
+Why: `run` alone opens the reading of private rows, and refuses a release that costs a loss if its query has no entry in the ledger.
+A release with clamps by group reads its groups later, in `release`, by a function that `run` returned; it ends with the context of
+`run`. Rows come in a type that only `dpsql.engine.release.exact_rows` opens, for the noise.
 """
 
 from __future__ import annotations
@@ -176,7 +177,7 @@ def charge(engine: Engine, verified: QueryRun) -> QueryRun:
 
 
 def run(engine: Engine, charged: QueryRun, part: PreparedRelease) -> AbstractContextManager[ExactRelease]:
-    """Run the statement of a charged release: the only stage that may read private rows, which stay hidden in `Exact`.
+    """Run the statement of a charged release: the only stage that opens the reading of private rows, which stay hidden in `Exact`.
 
     The engine's temporary tables last as long as the context. A replayed release, and one of public values alone, reads no rows.
     Raises InternalError for a release whose query is not charged.
@@ -187,7 +188,7 @@ def run(engine: Engine, charged: QueryRun, part: PreparedRelease) -> AbstractCon
 
 
 def release(engine: Engine, running: QueryRun, measured: ExactRelease) -> QueryRun:
-    """Draw the noise of one release. It may read the exact rows that `run` returned; its plan was charged for them.
+    """Draw the noise of one release. It may read the exact rows that `run` returned, and groups by the function that it returned.
 
     Raises InternalError or BackendError without a word about exact values.
     """

@@ -124,25 +124,25 @@ def signatures(function: Function) -> tuple[Signature, ...]:
     found = [
         types
         for arity in arities
-        for types in itertools.product(_taken(function, arity), repeat=arity)
+        for types in itertools.product(_list_types(function, arity), repeat=arity)
         if function.result(types) is not None
     ]
     # Of very many, all that have one type alone, and some that mix them.
     mixed = [types for types in found if len(set(types)) > 1]
     random.Random(function.name).shuffle(mixed)
-    kept = {*(types for types in found if len(set(types)) <= 1), *mixed[:_MOST_MIXED]}
-    return tuple(types for types in found if types in kept)
+    chosen_types = {*(types for types in found if len(set(types)) <= 1), *mixed[:_MOST_MIXED]}
+    return tuple(types for types in found if types in chosen_types)
 
 
-def _taken(function: Function, arity: int) -> Sequence[Type]:
-    """The types that can stand anywhere, found one by one where there are many places."""
+def _list_types(function: Function, arity: int) -> Sequence[Type]:
+    """List the types that can stand anywhere, found one by one where there are many places."""
     if arity <= _LONGEST:
         return KINDS
     return [kind for kind in KINDS if function.result((kind,) * arity) is not None] or KINDS[:2]
 
 
-def named(types: Signature) -> str:
-    """A signature for people."""
+def format_signature(types: Signature) -> str:
+    """Return a signature for people."""
     return " ".join(map(str, types))
 
 
@@ -150,7 +150,7 @@ SIGNATURES = [(function, types) for function in FUNCTIONS.values() for types in 
 
 
 def column(place: int, kind: Type, interval: Interval | None = None) -> Column:
-    """The column that holds an argument."""
+    """Return the column that holds an argument."""
     return Column(f"t{place}", "c", ColumnInfo(kind, kind.value, interval or Interval()))
 
 
@@ -248,8 +248,10 @@ class Bench:
 
     def of_texts(self, wanted: Sequence[Call], texts: Sequence[str | None]) -> list[tuple[Any, ...]]:
         """What calls over a column of texts are of each of these."""
-        shown = ", ".join(map(DUCKDB_COMPILER.emit_expression, wanted))
-        found = self.connection.execute(f"SELECT {shown} FROM (SELECT UNNEST(?) AS c) AS t0", [list(texts)])
+        expressions = ", ".join(map(DUCKDB_COMPILER.emit_expression, wanted))
+        found = self.connection.execute(
+            f"SELECT {expressions} FROM (SELECT UNNEST(?) AS c) AS t0", [list(texts)]
+        )
         return found.fetchall()
 
     def compute(self, call: Call, *items: str) -> None:
@@ -277,8 +279,8 @@ class Bench:
         ]
         return f"{source} {' '.join(joins)}", names
 
-    def alone(self, call: Call, item: str, values: Sequence[str | None]) -> None:
-        """Computes an item where each column's table holds one value alone."""
+    def run_single(self, call: Call, item: str, values: Sequence[str | None]) -> None:
+        """Compute an item where each column's table holds one value alone."""
         tables = [
             f"{argument.type.name}_{NASTY[argument.type].index(value)} AS {argument.source}"
             for argument, value in zip(read_by(call), values, strict=True)

@@ -28,8 +28,8 @@ from dpsql.verification.calls import (
     build,
     calls,
     column,
+    format_signature,
     is_supported,
-    named,
     read_by,
     signatures,
     texts,
@@ -45,7 +45,7 @@ _BESIDE = 40
 
 
 def check_rows(bench: Bench, function: Function) -> None:
-    """Check that on every row there is a value that can be shown, or NULL; and NULL only where the entry says so."""
+    """Check that on every row there is a value that can be target_type, or NULL; and NULL only where the entry says so."""
     for types in signatures(function):
         for call in calls(function, types):
             for value, *arguments in bench.rows(
@@ -115,12 +115,12 @@ def check_constants(bench: Bench, function: Function, most: int = 8) -> None:
                 f"(SELECT CAST({DUCKDB_COMPILER.emit_expression(argument)} AS {kind.value}) AS c) AS t{place}"
                 for place, (argument, kind) in enumerate(zip(call.arguments, kinds, strict=True))
             )
-            shown = "DOUBLE" if call.type.numeric else "TIMESTAMP" if call.type.temporal else "VARCHAR"
+            target_type = "DOUBLE" if call.type.numeric else "TIMESTAMP" if call.type.temporal else "VARCHAR"
             found = [
                 bench.connection.execute(sql).fetchall()
                 for sql in (
-                    f"SELECT CAST({DUCKDB_COMPILER.emit_expression(call)} AS {shown})",
-                    f"SELECT CAST({DUCKDB_COMPILER.emit_expression(Call(function, stored, call.type))} AS {shown}) FROM {row or '(SELECT 1)'}",
+                    f"SELECT CAST({DUCKDB_COMPILER.emit_expression(call)} AS {target_type})",
+                    f"SELECT CAST({DUCKDB_COMPILER.emit_expression(Call(function, stored, call.type))} AS {target_type}) FROM {row or '(SELECT 1)'}",
                 )
             ]
             require(
@@ -130,7 +130,7 @@ def check_constants(bench: Bench, function: Function, most: int = 8) -> None:
 
 
 def _draw_constant_calls(function: Function, types: Signature) -> Iterator[Call]:
-    chance = random.Random(f"{function.name} {named(types)}")
+    chance = random.Random(f"{function.name} {format_signature(types)}")
     pools: list[list[Expr]] = [[Literal(value, kind) for value in CONSTANTS[kind]] for kind in types]
     for turn in range(300):
         nulls = 1.0 if turn == 0 else 0.1
@@ -185,7 +185,7 @@ def check_plans(bench: Bench, function: Function, most: int = 20) -> None:
             if len(read) == 1:
                 values = [list(NASTY[read[0].type])]
             for row in zip(*values, strict=True):
-                bench.alone(call, f"CAST({DUCKDB_COMPILER.emit_expression(call)} AS VARCHAR)", row)
+                bench.run_single(call, f"CAST({DUCKDB_COMPILER.emit_expression(call)} AS VARCHAR)", row)
 
 
 def _list_parts(check: Any, items: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:

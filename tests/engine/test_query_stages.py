@@ -35,16 +35,21 @@ def _worlds_end() -> Iterator[None]:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The exact rows of each statement that reads private data, as they are read."""
+    """The exact rows of each statement that reads private data, as they are read, and the queries of temporary tables."""
     rows: list[Any] = []
-    run = DuckDBBackend.run_statement
+    run, stage = DuckDBBackend.run_statement, DuckDBBackend.stage_tables
 
     def heard(self: DuckDBBackend, sql: str) -> Any:
         exact = run(self, sql)
         rows.append(exact.reveal())
         return exact
 
+    def staged(self: DuckDBBackend, tables: Any) -> Any:
+        rows.extend(tables)
+        return stage(self, tables)
+
     monkeypatch.setattr(DuckDBBackend, "run_statement", heard)
+    monkeypatch.setattr(DuckDBBackend, "stage_tables", staged)
     return rows
 
 
@@ -180,7 +185,7 @@ def test_stages_stand_in_the_order_of_the_module() -> None:
 def test_uncharged_release_is_not_run(read: list[Any]) -> None:
     """A driver that forgot the charge fails before the read, whichever release of a statement it runs."""
     connection = world(person(1))
-    for sql in ("SELECT COUNT(*) FROM people", "SELECT SUM(age) FROM people ORDER BY 1"):
+    for sql in ("SELECT COUNT(*) FROM people", "SELECT city, SUM(age) FROM people GROUP BY city"):
         query = prepared(connection, sql)
         with pytest.raises(dpsql.InternalError) as caught:
             stages.draw_releases(connection.engine, query)
@@ -204,3 +209,23 @@ def test_exact_rows_are_opened_in_one_module() -> None:
         if isinstance(node, ast.Attribute) and node.attr in {"reveal", "_Exact__rows"}
     }
     assert opening == {"engine/release/exact_rows.py"}
+
+
+def test_private_rows_are_read_in_one_module() -> None:
+    """The engine is asked for private rows in `exact_release` alone, which only the stage `run` opens."""
+    package = Path(dpsql.__file__).parent
+    asking = {"run_statement": set[str](), "stage_tables": set[str](), "open_exact_release": set[str]()}
+    for path in package.rglob("*.py"):
+        if path.is_relative_to(package / "backends") or path.is_relative_to(
+            package / "interfaces" / "server"
+        ):
+            continue  # the server runs the statements of a session, by a method of this name
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = getattr(node, "attr", None) or getattr(node, "id", None)
+            if isinstance(node, (ast.Attribute, ast.Name)) and name in asking:
+                asking[name].add(path.relative_to(package).as_posix())
+    assert asking == {
+        "run_statement": {"engine/release/exact_release.py"},
+        "stage_tables": {"engine/release/exact_release.py"},
+        "open_exact_release": {"engine/stages.py"},
+    }

@@ -22,7 +22,7 @@ class Moment(TaggedEnum):
 
     ROWS counts rows and UNITS distinct privacy units. COUNT counts the rows whose argument is not
     NULL, TOTAL adds their clamped values up, DISTINCT counts the values themselves and
-    DISTINCT_TOTAL adds these up. RANKED is no sum: it is a value that has a given share of the others below it.
+    DISTINCT_TOTAL adds these up. ORDER_STATISTIC is no sum: it is a value that has a given share of the others below it.
     """
 
     ROWS = "rows", "ROWS"
@@ -45,7 +45,7 @@ class Moment(TaggedEnum):
 
 
 Estimates = Mapping[Moment, Fraction]
-"""Estimated moments, TOTAL and RANKED in the argument's own units; dates as their interval counts them."""
+"""Estimated moments, TOTAL and ORDER_STATISTIC in the argument's own units; dates as their interval counts them."""
 
 
 class EstimateSeries(NamedTuple):

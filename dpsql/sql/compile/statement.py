@@ -166,7 +166,7 @@ def _emit_release(
 
 
 def _needs_stages(compiler: Compiler, analysis: Analysis, clamps: Sequence[Clamp]) -> bool:
-    """Return whether a release is read in stages: not where one statement has few joint intervals, and no groups or held rows.
+    """Return whether a release is read in stages: with many joint intervals, or with keys where the engine reads rows anew.
 
     With many, one statement adds all its sums up by the intervals of each clamp: so its work is quadratic in their number.
     """
@@ -228,8 +228,8 @@ def _emit_sums(
 def can_read_selected(compiler: Compiler, analysis: Analysis, quantiles: Sequence[QuantileSelection]) -> bool:
     """Return whether the sums of a release can be read for its selected groups alone.
 
-    Distinct values and quantiles are of groups that they read themselves, and the keys must be such as constants of the
-    engine compare with: whole numbers and texts that no index stands for.
+    Distinct values and quantiles read their groups for themselves. The keys must be whole numbers or texts that no index stands for,
+    since the engine compares them with constants.
     """
     comparable = all(key.expr.type in (Type.INTEGER, Type.VARCHAR) for key in analysis.release.keys)
     beside = quantiles or any(part.counts_distinct or part.sums_distinct for part in analysis.measures)
@@ -281,7 +281,7 @@ def _finish_statement(
 
 
 def _emit_per_row(sums: UnitSums) -> str:
-    """Return each row is a unit: rows are aggregated directly."""
+    """Return the groups of a release whose rows are units: rows are aggregated directly."""
     compiler, analysis, keys = sums.compiler, sums.analysis, name_group_keys(sums.analysis.release)
     lines = [
         f"SELECT {', '.join([*keys, 'COUNT(*) AS row_count', *sums.row_sums])}",

@@ -18,14 +18,13 @@ from dpsql.verification.calls import (
     calls,
     column,
     holes,
-    named,
     read_by,
     signatures,
     texts,
 )
 
 __all__ = [
-    "CONSTANTS", "KINDS", "NASTY", "SIGNATURES", "Bench", "Signature", "build", "calls", "column", "holes", "named", "read_by",
+    "CONSTANTS", "KINDS", "NASTY", "SIGNATURES", "Bench", "Signature", "build", "calls", "column", "format_signature", "holes", "read_by",
     "signatures", "texts",
 ]  # fmt: skip
 
