@@ -24,7 +24,7 @@ from dpsql.verification.calls import (
 )
 
 __all__ = [
-    "CONSTANTS", "KINDS", "NASTY", "SIGNATURES", "Bench", "Signature", "build", "calls", "column", "format_signature", "holes", "read_by",
+    "CONSTANTS", "KINDS", "NASTY", "SIGNATURES", "Bench", "Signature", "build", "calls", "column", "holes", "read_by",
     "signatures", "texts",
 ]  # fmt: skip
 
