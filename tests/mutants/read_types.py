@@ -255,4 +255,12 @@ FAULTS = (
         "the name of a SELECT item is no name in WHERE",
         "tests/sql/test_phrases.py::test_rows_are_those_of_duckdb[10 an alias in WHERE]",
     ),
+    Fault(
+        "quoted-fractions-next-to-whole-numbers",
+        "dpsql.sql.lower.quoted_constants:read_quoted_constants",
+        "0 if whole else _find_digits(others)",
+        "None",
+        "a quoted fraction is compared with whole numbers as it stands, where DuckDB rounds it first",
+        "tests/sql/test_quoted_constants.py::test_other_texts_are_refused_without_a_charge",
+    ),
 )

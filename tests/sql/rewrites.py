@@ -23,6 +23,9 @@ class Rewrite:
 
 
 _PLAIN: dict[str, str] = {
+    "SELECT COUNT(*) FROM visits WHERE age < 'forty'": "SELECT COUNT(*) FROM visits WHERE age < 40",
+    "SELECT COUNT(*) FROM visits WHERE age < '40.5'": "SELECT COUNT(*) FROM visits WHERE age < 40.5",
+    "SELECT COUNT(*) FROM visits WHERE urgent = 'perhaps'": "SELECT COUNT(*) FROM visits WHERE urgent = TRUE",
     "SELECT COUNT(*) FROM visits WHERE w.plan = 'A'": "SELECT COUNT(*) FROM visits WHERE visits.plan = 'A'",
     "SELECT COUNT(*) FROM visits WHERE EXISTS (SELECT 1 FROM (SELECT age FROM visits) AS w WHERE w.age > visits.age)": "SELECT COUNT(*) FROM visits WHERE EXISTS (SELECT 1 FROM visits AS w WHERE w.patient_id = visits.patient_id AND w.age > visits.age)",
     "SELECT COUNT(*) FROM visits WHERE EXISTS (SELECT 1 FROM visits)": "SELECT COUNT(*) FROM visits WHERE EXISTS (SELECT 1 FROM visits AS w WHERE w.patient_id = visits.patient_id)",

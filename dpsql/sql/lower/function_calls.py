@@ -33,6 +33,7 @@ from dpsql.sql.lower.number_types import (
     round_decimal_call,
     round_float_call,
 )
+from dpsql.sql.lower.quoted_constants import read_quoted_constants
 from dpsql.sql.parse.rejection import QueryText
 
 # The meaning of the parser's nodes, as data: operators, types of casts, and functions refused on purpose.
@@ -296,6 +297,11 @@ def _iterate_readings(
         yield whole
     if name in _COMPARED and (truths := _convert_to_booleans(arguments)) is not None:
         yield truths
+    whole = all(argument.type is not Type.DOUBLE for argument in arguments) or are_widened(
+        [argument for argument in arguments if argument.type is not Type.VARCHAR]
+    )
+    if (numbers := read_quoted_constants(source, node, name, arguments, whole=whole)) is not None:
+        yield numbers
     target = find_common_type(
         tuple(argument.type for argument in arguments if argument.type in READ_FROM_TEXT)
     )
