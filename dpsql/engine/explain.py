@@ -62,7 +62,7 @@ class Explanation(ExplainedQuery):
     def from_prepared(cls, engine: Engine, prepared: QueryRun) -> Explanation:
         """Explain a prepared query. At most public tables are read, and nothing is charged."""
         quotes = compute_quotes(engine, prepared) if prepared.table_charges else ()
-        messages = notices.list_statement_notices(prepared.outer)
+        messages = notices.list_statement_notices(prepared.outer, prepared.notices)
         return cls(
             prepared=prepared,
             lines=tuple(_format_lines(engine, prepared, quotes, messages)),

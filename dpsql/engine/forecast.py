@@ -63,7 +63,7 @@ def forecast_queries(engine: Engine, plan: Sequence[QueryRun]) -> Forecast:
     messages = (
         f"{number}: {notice}"
         for number, prepared in enumerate(plan, 1)
-        for notice in notices.list_statement_notices(prepared.outer)
+        for notice in notices.list_statement_notices(prepared.outer, prepared.notices)
     )
     return Forecast(tuple(queries), tuple(accounts), tuple(messages))
 

@@ -72,13 +72,14 @@ _MATTERS = 0.01
 """A notice says what clamps may cut off if that is at least this part of the value."""
 
 
-def list_statement_notices(outer: OuterQuery) -> tuple[str, ...]:
-    """Return the notices that follow from a statement and the policy alone.
+def list_statement_notices(outer: OuterQuery, differences: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the notices that follow from a statement and the policy alone; `differences` are those of its lowering.
 
     They are about constants that a column never equals or reaches, tests that have the same result for every row, conditions on
     rows without a unit, keys by which rows are joined or grouped only within a unit, and whole numbers without bounds.
     """
     found = (
+        *differences,
         *describe_excluded_constants(outer),
         *describe_constant_questions(outer),
         *describe_absent_ids(outer),
@@ -105,7 +106,7 @@ def make_answer_notices(
     )
     ordered, unconditional = is_ordered_selection(outer), has_unfiltered_groups(outer)
     return lambda result: (
-        *list_statement_notices(outer),
+        *list_statement_notices(outer, prepared.notices),
         *_describe_row_selection(chosen, result),
         *describe_partial_totals(outer, tables),
         *_describe_answer(tables, result, released=find_provenance(outer) is not None),

@@ -95,6 +95,7 @@ def lower(engine: Engine, parsed: QueryRun) -> QueryRun:
         steps=list_steps(outer),
         sample=lowered.sample,
         constants=lowered.constants,
+        notices=lowered.notices,
         matrix_columns=statement.matrix,
         expert_losses=ExpertLosses.from_outputs(statement.experts, outer.outputs),
     )

@@ -297,10 +297,10 @@ def _iterate_readings(
         yield whole
     if name in _COMPARED and (truths := _convert_to_booleans(arguments)) is not None:
         yield truths
-    whole = all(argument.type is not Type.DOUBLE for argument in arguments) or are_widened(
+    is_whole = all(argument.type is not Type.DOUBLE for argument in arguments) or are_widened(
         [argument for argument in arguments if argument.type is not Type.VARCHAR]
     )
-    if (numbers := read_quoted_constants(source, node, name, arguments, whole=whole)) is not None:
+    if (numbers := read_quoted_constants(source, node, name, arguments, whole=is_whole)) is not None:
         yield numbers
     target = find_common_type(
         tuple(argument.type for argument in arguments if argument.type in READ_FROM_TEXT)

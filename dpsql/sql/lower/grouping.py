@@ -344,7 +344,7 @@ def _get_output_name(groups: Grouping, node: exp.Expr, expr: Expr) -> str:
             and expr == groups.get_key_column(index)
         ):
             return get_declared_name(node, key)
-    return _format_output_name(node)
+    return format_output_name(node)
 
 
 def lower_having(groups: Grouping) -> Expr | None:
@@ -483,7 +483,7 @@ def lower_grouping_set(groups: Grouping, keys: Sequence[exp.Expr], every: Iterab
     return replace(groups.build_outer_query(outputs, lower_having(groups)), qualify=qualify, order=order)
 
 
-def _format_output_name(node: exp.Expr) -> str:
+def format_output_name(node: exp.Expr) -> str:
     """Return the name of an output without an alias; only for lowered nodes."""
     if type(node) is exp.Column and type(node.this) is exp.Identifier:
         return str(node.this.this)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NoReturn
 
 from sqlglot import exp
@@ -16,6 +17,7 @@ from sqlglot import exp
 from dpsql.analysis.number_types import find_decimal_digits, find_scale, is_float, is_inexact
 from dpsql.analysis.stability import PublicFacts
 from dpsql.backends.analyst_schema import AnalystSchema
+from dpsql.errors import QueryRejected
 from dpsql.plan.expressions import Column, ColumnInfo, Expr, Literal, Order, has_window
 from dpsql.plan.nodes import (
     OuterQuery,
@@ -73,6 +75,7 @@ from dpsql.sql.lower.per_unit_selects import (
     lower_select_items,
     replace_windows,
 )
+from dpsql.sql.lower.ranked_quantiles import rewrite_ranked_quantiles
 from dpsql.sql.lower.release_builder import ReleaseBuilder
 from dpsql.sql.lower.scope import Scope, to_named_source
 from dpsql.sql.lower.star_expansion import list_select_items
@@ -118,6 +121,36 @@ def lower_statement(
     `facts` looks public tables up, `max_groups` is the query's own contribution bound, `at` the time of the statement, in
     UTC. Raises QueryRejected, with the place in the text, for anything that is not known to be safe.
     """
+    lower = partial(
+        _lower_tree,
+        statement,
+        catalog=catalog,
+        facts=facts,
+        parameters=parameters,
+        max_groups=max_groups,
+        at=at,
+    )
+    try:
+        return lower(statement.query)
+    except QueryRejected as error:
+        refused = error
+    rewritten = rewrite_ranked_quantiles(statement.query) if refused.code == "private_window" else None
+    if not isinstance(rewritten, (exp.Select, exp.SetOperation)):
+        raise refused
+    return lower(rewritten)
+
+
+def _lower_tree(
+    statement: Statement,
+    node: exp.Select | exp.SetOperation,
+    *,
+    catalog: AnalystSchema,
+    facts: PublicFacts,
+    parameters: BoundParameters | Sequence[Parameter],
+    max_groups: int | None,
+    at: dt.datetime,
+) -> LoweredStatement:
+    """Lower a tree of the statement to its plan, as `lower_statement`."""
     given = parameters if isinstance(parameters, BoundParameters) else BoundParameters(tuple(parameters))
     values_ = given.order_values(statement.parameters, statement.names)
     time = StatementTime(at)
@@ -132,7 +165,6 @@ def lower_statement(
         lower_subquery_predicate,
         max_groups=max_groups,
     )
-    node = statement.query
     if isinstance(node, exp.SetOperation):
         outer = _lower_set_query(with_common_tables(context, node), node)
     else:
@@ -145,7 +177,11 @@ def lower_statement(
     check_statement_size(context.source, node, outer)
     at_sample = context.source.find_position(context.sample_nodes[0]) if context.sample_nodes else None
     return LoweredStatement(
-        outer, tuple(context.requirements), dict(sorted(time.used_constants.items())), at_sample
+        outer,
+        tuple(context.requirements),
+        dict(sorted(time.used_constants.items())),
+        at_sample,
+        tuple(dict.fromkeys(context.notices)),
     )
 
 

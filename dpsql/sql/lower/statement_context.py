@@ -64,6 +64,8 @@ class LoweredStatement:
     """The constants that the statement reads from its time, by name."""
     sample: Position | None = None
     """The position of the statement's sample of units, if it has one."""
+    notices: tuple[str, ...] = ()
+    """How the statement's meaning differs from that of its text."""
 
 
 # Context of a statement: what all its parts share, and the limits on the size of its plan.
@@ -133,6 +135,8 @@ class StatementContext:
     """The nodes with distinct rows across units."""
     sample_nodes: list[exp.Expr] = field(default_factory=list)
     """The clauses by which units are sampled."""
+    notices: list[str] = field(default_factory=list)
+    """How the statement's meaning differs from that of its text."""
     enclosing_scope: EnclosingScope | None = None
     """The rows around a derived table, which it cannot name; a refusal says so."""
 

@@ -42,7 +42,7 @@ from dpsql.sql.lower.function_calls import is_widened
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.statement_context import StatementContext
-from dpsql.sql.parse.rejection import QueryText
+from dpsql.sql.parse.rejection import QueryText, format_sql
 
 _FUNCTIONS: dict[type[exp.Expr], str] = {
     exp.RowNumber: "row_number",
@@ -311,15 +311,35 @@ _ALWAYS = _NUMBERED | _SHARES | {"ntile", "count"}
 """Functions that are never NULL."""
 
 
+_RANKING = frozenset({exp.RowNumber, exp.CumeDist, exp.PercentRank, exp.Ntile})
+"""Window functions by which percentiles and their parts are computed."""
+
+
 def check_partition(scope: Scope, node: exp.Expr, partition: Iterable[Expr], relation: Relation) -> None:
     """Refuse a window over private rows whose partition does not identify the unit."""
     rows = any(scan.unit.kind is UnitKind.ROW for scan in list_private_scans(relation))
     if not rows and any(find_identity(part, relation) is not None for part in partition):
         return
+    reason = "a window over private rows would compare the rows of one privacy unit with those of others"
+    ordered, called = node.args.get("order"), type(node.this)
+    if ordered is not None and called in _RANKING:
+        value = format_sql(ordered.expressions[0].this)
+        scope.source.refuse(
+            node,
+            "private_window",
+            reason,
+            f"release the limits between the parts, QUANTILE_CONT({value}, 0.25) and so on, then group by them: "
+            f"CASE WHEN {value} <= 40 THEN 1 ELSE 2 END"
+            if called is exp.Ntile
+            else f"for a percentile, write QUANTILE_CONT({value}, 0.5)"
+            if rows
+            else f"for a percentile, write QUANTILE_CONT({value}, 0.5); for ranks within each unit, "
+            f"OVER (PARTITION BY {_describe_unit(scope, relation)} …)",
+        )
     scope.source.refuse(
         node,
         "private_window",
-        "a window over private rows would compare the rows of one privacy unit with those of others",
+        reason,
         "each row is a privacy unit here, so aggregate first: SELECT …, RANK() OVER (…) FROM "
         "(SELECT …, COUNT(*) … GROUP BY …)"
         if rows

@@ -11,10 +11,12 @@ from fractions import Fraction
 
 from sqlglot import exp
 
+from dpsql.analysis.nullability import is_never_null
 from dpsql.plan.aggregates import AGGREGATES, Aggregate
 from dpsql.plan.expressions import Call, Expr, Function, Literal
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.nodes import is_private
+from dpsql.plan.text import format_expression
 from dpsql.plan.types import Type
 from dpsql.sql.lower.aggregates.base import (
     AggregateCall,
@@ -29,6 +31,8 @@ from dpsql.sql.lower.constants import fold_constant
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.parse.rejection import QueryText
 
+RANKED = "ranked_values"
+"""The mark of a quantile that stands for ranked rows, among which are those where the value is NULL."""
 _MOST = 10**6
 """Shares are distinguished to a millionth."""
 _ENDS = frozenset({"min", "max"})
@@ -151,6 +155,10 @@ def _make_across_lowering(function: str) -> Callable[[ReleasedGroups, exp.AggFun
         if known is not None:
             return guard_by_count(over, node, known)
         value = over.lower_argument(ranks.argument)
+        if node.meta.get(RANKED) and not is_never_null(value, over.input):
+            over.scope.context.notices.append(
+                f"Rows where {format_expression(value)} is NULL are left out of quantiles; ROW_NUMBER() and COUNT(*) count them."
+            )
         return ranks.build_result([over.add_statistic(node, function, value, rank) for rank in ranks.shares])
 
     return lower_across
