@@ -178,11 +178,13 @@ def is_single_row(source: Source) -> bool:
     match source:
         case PublicSubquery(outer=outer):
             whole = isinstance(outer.source, Release) and not outer.source.keys
-            below = isinstance(outer.source, (Project, Values)) and is_single_row(outer.source)
+            below = isinstance(outer.source, (Project, Values, PublicSubquery)) and is_single_row(
+                outer.source
+            )
             return outer.limit in (0, 1) or whole or below
         case (
-            Project(input=PerUnitGroupBy() | Project() as rows)
-            | Project(input=Filter(input=PerUnitGroupBy() | Project() as rows))
+            Project(input=PerUnitGroupBy() | Project() | PublicSubquery() as rows)
+            | Project(input=Filter(input=PerUnitGroupBy() | Project() | PublicSubquery() as rows))
         ):
             return is_single_row(rows)
         case PerUnitGroupBy():

@@ -77,8 +77,8 @@ WORDS = {
         "a row of r without a row of v",
         "FROM v LEFT JOIN r",
     ),
-    "SELECT COUNT(*) FROM visits v JOIN (SELECT * FROM regions LIMIT 2) r ON region = id": (
-        "how many rows of r match",
+    "SELECT COUNT(*) FROM visits v JOIN (SELECT x FROM range(2000) q(x) ORDER BY x LIMIT 1500) r ON r.x < age": (
+        "r is computed before it is joined, and has more than 1,000 rows",
         "join the public table itself",
     ),
     "SELECT COUNT(*) FROM (SELECT * FROM devices) q, UNNEST(q.tags) AS u(x)": (

@@ -28,6 +28,7 @@ from dpsql.sql.lower.joins import (
     build_left_join,
     iterate_factored_conjuncts,
     lower_condition,
+    refuse_unowned_rows,
     resolve_using_column,
 )
 from dpsql.sql.lower.scope import NamedSource, Scope, SemiJoinSource
@@ -181,6 +182,13 @@ def find_optional_source(scope: Scope) -> str | None:
     private = {alias: named for alias, named in scope.tables.items() if is_private(named.relation)}
     missing = [named.alias for alias, named in private.items() if alias in scope.nullable]
     return missing[0] if missing and len(missing) == len(private) else None
+
+
+def check_optional_source(scope: Scope, node: exp.Expr) -> None:
+    """Refuse groups within units where public rows without a private row would belong to no unit."""
+    name = find_optional_source(scope)
+    if name is not None:
+        refuse_unowned_rows(scope, node, "the public table", name)
 
 
 def to_inner_join(scope: Scope, items: list[FromItem]) -> list[FromItem]:

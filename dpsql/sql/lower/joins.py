@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import NoReturn
 
 from sqlglot import exp
@@ -15,12 +16,17 @@ from dpsql.plan.nodes import (
     Filter,
     Join,
     JoinKind,
+    OuterQuery,
+    Output,
     PerUnitGroupBy,
     PerUnitWindows,
     Project,
+    PublicSubquery,
     Relation,
     Release,
+    SetOperation,
     Source,
+    Values,
     has_public_subquery,
     is_private,
     iterate_sources,
@@ -308,6 +314,22 @@ def _rank_source(scope: Scope, item: FromItem) -> int:
     return int(isinstance(relation, Scan) and relation.unit.link is not None)
 
 
+MOST_READ = 1_000
+"""The most rows of a public source that are constants of a plan."""
+_READ_TYPES = frozenset(
+    {Type.INTEGER, Type.DOUBLE, Type.VARCHAR, Type.BOOLEAN, Type.DATE, Type.TIMESTAMP, Type.NULL}
+)
+
+
+CALENDAR = "take the days from a public calendar: FROM range(DATE '2024-01-01', DATE '2025-01-01', INTERVAL 1 MONTH) AS m(m)"
+"""The hint where days or months are read from private rows."""
+
+
+def _is_calendar(source: Source) -> bool:
+    """Return whether a derived table only holds days or times."""
+    return not isinstance(source, Scan) and all(column.type.temporal for column in source.columns)
+
+
 @dataclass(slots=True)
 class _JoinBuilder:
     """The relation so far, and the conditions that still wait for a source."""
@@ -364,7 +386,7 @@ class _JoinBuilder:
         if is_private(right):
             right, proven = self._resolve_private_join(item, right, on)
         elif is_private(self.relation) and not is_unique(right, _list_unconverted_columns(on)):
-            self._check_public_source(item, right)
+            right = self._resolve_public_source(item, right)
         self.joined_aliases.add(right.alias)
         if left and any(not _collect_source_names(condition) <= self.joined_aliases for condition in others):
             self.scope.source.refuse(item.node, "join", "ON may only name tables that come before it")
@@ -386,12 +408,7 @@ class _JoinBuilder:
         if not is_private(self.relation):
             private = self._describe_source(right, "the private table")
             public = self._describe_source(next(iterate_sources(self.relation)), "the public table")
-            self.scope.source.refuse(
-                item.node,
-                "join",
-                f"in a derived table, a row of {public} without a row of {private} would belong to no privacy unit",
-                f"start with the private table: FROM {private} LEFT JOIN {public} ON …, or FROM {private} JOIN {public} ON …",
-            )
+            refuse_unowned_rows(self.scope, item.node, public, private)
         units = [scan.unit.kind for source in (self.relation, right) for scan in list_private_scans(source)]
         same = [(ours, theirs) for ours, theirs in on if has_same_identity(ours, theirs)]
         if not (same or covers_declared_link(on)) or UnitKind.ROW in units:
@@ -401,7 +418,9 @@ class _JoinBuilder:
                 "two private tables can only be joined on the privacy unit, or on all columns of a "
                 "declared link",
                 combine_hints(
-                    self._find_unit_hint(right), suggest_link_declaration(on, self.relation, right)
+                    self._find_unit_hint(right),
+                    suggest_link_declaration(on, self.relation, right),
+                    CALENDAR if any(map(_is_calendar, (right, *iterate_sources(self.relation)))) else None,
                 ),
             )
         for ours, theirs in same:
@@ -412,17 +431,19 @@ class _JoinBuilder:
                     return replace(right, unit=Unit(UnitKind.COLUMN)), True
         return right, False
 
-    def _check_public_source(self, item: FromItem, right: Source) -> None:
-        """Refuse a public source for which no fact limits, before its release, how many of its rows join one row."""
+    def _resolve_public_source(self, item: FromItem, right: Source) -> Source:
+        """Return the public source to join, whose rows are read now if a window, LIMIT or GROUP BY makes them.
+
+        Refuse one for which no fact limits, before its release, how many of its rows join one row.
+
+        Claim: each private row is joined to the same rows as when the number of its partners was bounded.
+        Why: the rows are constants of the plan. They follow from public tables alone, which are read before the charge; a LIMIT or
+        ROW_NUMBER that could choose other rows of equal order is not computed again.
+        Source: Dwork, Roth 2014, Proposition 2.1 (post-processing of nothing private).
+        """
         depends = any(isinstance(step, Release) for step in list_required_steps(right))
-        if has_public_subquery(right) and not depends:
-            self.scope.source.refuse(
-                item.node,
-                "join",
-                f"it is not known how many rows of {self._describe_source(right, 'the subquery')} match one private row: "
-                "a window, LIMIT or GROUP BY makes them",
-                "join the public table itself, or declare a public table with these rows",
-            )
+        if has_public_subquery(right) and not depends and not isinstance(right, Scan):
+            return self._read_public_source(item, right)
         if has_public_subquery(right):
             self.scope.source.refuse(
                 item.node,
@@ -438,6 +459,35 @@ class _JoinBuilder:
                 "a released value would decide how many rows a private row is joined to",
                 "compare with the released value in WHERE, after the join",
             )
+        return right
+
+    def _read_public_source(
+        self,
+        item: FromItem,
+        right: Project | PerUnitGroupBy | PerUnitWindows | SetOperation | PublicSubquery | Values,
+    ) -> Values:
+        """Read the rows of a public source into constants."""
+        name = self._describe_source(right, "the subquery")
+        if not all(column.type in _READ_TYPES for column in right.columns):
+            self.scope.source.refuse(
+                item.node,
+                "join",
+                f"{name} is computed before it is joined, and has a column of a type that is not supported there",
+                "select only numbers, texts, dates and truth values in it",
+            )
+        outputs = tuple(Output(column.name, column) for column in right.columns)
+        rows = self.scope.context.facts.read_rows(OuterQuery(right, outputs, limit=MOST_READ + 1))
+        if len(rows) > MOST_READ:
+            self.scope.source.refuse(
+                item.node,
+                "join",
+                f"{name} is computed before it is joined, and has more than {MOST_READ:,} rows",
+                "join the public table itself, or declare a public table with these rows",
+            )
+        cleaned = tuple(
+            tuple(float(value) if isinstance(value, Decimal) else value for value in row) for row in rows
+        )
+        return Values(cleaned, right.alias, right.columns)
 
     def _describe_source(self, source: Source, unnamed: str) -> str:
         """Return the name that the query has for a source, or these words where it gives none."""
@@ -472,6 +522,16 @@ class _JoinBuilder:
                 if names and names <= self.joined_aliases:
                     return ours, theirs
         return None
+
+
+def refuse_unowned_rows(scope: Scope, node: exp.Expr, public: str, private: str) -> NoReturn:
+    """Refuse rows of a public table without a row of a private one, which belong to no unit."""
+    scope.source.refuse(
+        node,
+        "join",
+        f"in a derived table, a row of {public} without a row of {private} would belong to no privacy unit",
+        f"start with the private table: FROM {private} LEFT JOIN {public} ON …, or FROM {private} JOIN {public} ON …",
+    )
 
 
 def has_same_identity(ours: Expr, theirs: Column) -> bool:

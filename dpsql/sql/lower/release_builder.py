@@ -57,7 +57,7 @@ from dpsql.sql.lower.distinct_rows import (
     has_side_comparison,
     refuse_values,
 )
-from dpsql.sql.lower.from_clause import check_row_count, with_all_public_rows
+from dpsql.sql.lower.from_clause import check_row_count, find_optional_source, with_all_public_rows
 from dpsql.sql.lower.from_sources import add_single_row
 from dpsql.sql.lower.group_keys import find_unqualified_name
 from dpsql.sql.lower.grouping import (
@@ -96,6 +96,7 @@ class ReleaseBuilder(Grouping):
     separate_values: list[Expr] = field(default_factory=list)
     dependent_columns: KeyDependentColumns | None = None
     is_correlated: bool = False
+    dependent_keys: dict[int, Expr] = field(default_factory=dict)
 
     def lower_query(self) -> OuterQuery:
         """Lower the release and its post-processing."""
@@ -104,6 +105,7 @@ class ReleaseBuilder(Grouping):
         items = list_select_items(self.scope, self.select)
         distinct = has_distinct(self.scope, self.select)
         self.group_by.resolve(items)
+        self._settle_dependent_keys()
         if (
             distinct
             and not self.select.args.get("group")
@@ -155,7 +157,9 @@ class ReleaseBuilder(Grouping):
                 "the query would release single rows, which belong to privacy units",
                 "aggregate them: SELECT COUNT(*), AVG(…) … GROUP BY …",
             )
-        keys = tuple(Key(f"k{index}", expr) for index, expr in enumerate(self.keys))
+        keys = tuple(
+            Key(f"k{index}", expr) for index, expr in enumerate(self.keys) if index not in self.dependent_keys
+        )
         rows = self.apply_pending_joins()
         if self.aggregations and find_distinct_rows(rows) is not None:
             rows = build_all_rows(self.scope.context, self.select, rows)
@@ -192,8 +196,48 @@ class ReleaseBuilder(Grouping):
         """Return MIN and the like of a group key, which is the key, but NULL if a COUNT(*) of the same SELECT shows an empty group."""
         return guard_by_count(self, node, key)
 
-    def get_key_column(self, index: int) -> ReleasedColumn:
-        """Return a key of the released table."""
+    def _settle_dependent_keys(self) -> None:
+        """Find the keys that other keys determine, where public rows without private ones have groups, too.
+
+        Claim: the groups are the same without them.
+        Why: in all rows of a group of the other keys, the key has one value, which is looked up in the public table.
+        Source: ISO/IEC 9075-2, section 4.19 (functional dependencies).
+        """
+        if (
+            len(self.keys) < MOST_SETTLED[0]
+            or len(self.keys) > MOST_SETTLED[1]
+            or find_optional_source(self.scope) is None
+        ):
+            return
+        for index in reversed(range(len(self.keys))):
+            rest: dict[Expr, Expr] = {
+                key: self._make_key_column(place)
+                for place, key in enumerate(self.keys)
+                if place != index and place not in self.dependent_keys
+            }
+            known = KeyDependentColumns.from_keys(self.scope.context, self.select, self.input, rest)
+            if rest and known.find_value(self.keys[index]) is not None:
+                self.dependent_keys[index] = self.keys[index]
+        rest = {
+            key: self._make_key_column(place)
+            for place, key in enumerate(self.keys)
+            if place not in self.dependent_keys
+        }
+        if self.dependent_keys:
+            self.dependent_columns = KeyDependentColumns.from_keys(
+                self.scope.context, self.select, self.input, rest
+            )
+            for index in self.dependent_keys:
+                value = self.dependent_columns.find_value(self.keys[index])
+                if value is None:
+                    raise TypeError("a key that others determine has a value")
+                self.dependent_keys[index] = value
+
+    def get_key_column(self, index: int) -> Expr:
+        """Return a key of the released table, or the value that other keys determine."""
+        return self.dependent_keys.get(index) or self._make_key_column(index)
+
+    def _make_key_column(self, index: int) -> ReleasedColumn:
         key = self.keys[index]
         return ReleasedColumn(f"k{index}", key.type, decimal=find_decimal_digits(key), float32=is_float(key))
 
@@ -285,6 +329,8 @@ def _find_statistic_digits(entry: Aggregate, argument: Expr | None) -> tuple[int
 # Values that the keys of a released group determine: the keys, and columns of public rows that keys identify.
 
 
+MOST_SETTLED = 2, 12
+"""The number of group keys among which those are sought that others determine."""
 QualifiedName = tuple[str, str]
 """The source and the name of a column, whose facts can differ on the optional side of a join."""
 

@@ -53,6 +53,7 @@ _LONE_SPAN = (
     "an INTERVAL is only allowed where it is added to a date or timestamp, or subtracted from one",
     "write day + INTERVAL 1 DAY",
 )
+_SERIES = frozenset({"range", "generate_series"})
 _DECIMAL = (18, 3)
 """The default precision and scale of a DECIMAL."""
 
@@ -114,7 +115,9 @@ class Scalars:
                 node,
                 "aggregate",
                 f"{self.source.get_function_name(node)} is not allowed here: it aggregates many rows",
-                "aggregate in a subquery, or in HAVING",
+                "take the ends of a range from constants: range(DATE '2024-01-01', DATE '2025-01-01', INTERVAL 1 MONTH)"
+                if type(node.parent) is exp.Anonymous and normalize_name(str(node.parent.this)) in _SERIES
+                else "aggregate in a subquery, or in HAVING",
             )
         if isinstance(node, (exp.Any, exp.All)) and isinstance(node.parent, _COMPARISONS):
             self.source.refuse(

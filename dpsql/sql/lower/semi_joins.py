@@ -251,6 +251,9 @@ def _check_same_unit(scope: Scope, node: exp.Expr, relation: Relation, right: So
                 suggest_link_declaration(pairs, relation, right),
             )
             if is_private(relation)
+            else "count the rows of each key, and keep the small counts: "
+            "SELECT a.k FROM a LEFT JOIN b USING (k) GROUP BY a.k HAVING COUNT(b.k) < 1"
+            if isinstance(node.parent, exp.Not)
             else (
                 "join the tables, so that each row belongs to a privacy unit, and count each key once: "
                 "COUNT(DISTINCT key)"

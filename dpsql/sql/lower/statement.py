@@ -46,6 +46,7 @@ from dpsql.sql.lower.derived_tables import (
 from dpsql.sql.lower.distinct_rows import (
     check_counted,
 )
+from dpsql.sql.lower.from_clause import check_optional_source
 from dpsql.sql.lower.from_sources import lower_table_function
 from dpsql.sql.lower.function_calls import is_widened
 from dpsql.sql.lower.group_conditions import wrap_in_derived_table
@@ -221,7 +222,8 @@ def _lower_select(
     _check_clauses(context.source, node, _SELECT)
     node = wrap_in_derived_table(context.source, node)
     scope = Scope(with_common_tables(context, node), keeps_interval_columns=has_interval_calls(node))
-    relation = lower_rows(scope, node, released=outermost)
+    grouped = bool(node.args.get("group")) or any(map(has_aggregate, node.expressions))
+    relation = lower_rows(scope, node, released=outermost or grouped)
 
     sets = find_grouping_sets(scope.source, node.args.get("group"))
 
@@ -236,12 +238,19 @@ def _lower_select(
             if outermost or not is_private(relation)
             else _lower_sets_within_units(scope, node, relation, sets)
         )
+        if within is not None:
+            check_optional_source(scope, node)
         return scope, within or lower_release()
     # The outermost SELECT is over all units, whatever its groups are.
     released = outermost and is_private(relation)
     if released and (empty := find_empty_query(scope, node, relation)) is not None:
         return scope, empty
-    return scope, lower_release() if released else lower_select_items(scope, node, relation, lower_release)
+    if released:
+        return scope, lower_release()
+    found = lower_select_items(scope, node, relation, lower_release)
+    if isinstance(found, SelectItems) and not outermost and is_private(relation):
+        check_optional_source(scope, node)
+    return scope, found
 
 
 def _lower_sets_within_units(
