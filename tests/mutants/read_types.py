@@ -263,4 +263,20 @@ FAULTS = (
         "a quoted fraction is compared with whole numbers as it stands, where DuckDB rounds it first",
         "tests/sql/test_quoted_constants.py::test_other_texts_are_refused_without_a_charge",
     ),
+    Fault(
+        "local-times-as-instants",
+        "dpsql.sql.lower.time_zones:lower_time_zone",
+        "not is_instant(operand, value)",
+        "False",
+        "a local time is converted as if it were in UTC, by twice the offset",
+        "tests/sql/test_time_zones.py::test_other_conversions_are_refused",
+    ),
+    Fault(
+        "clocks-change-a-day-late",
+        "dpsql.sql.lower.time_zones:list_transitions",
+        "_find_change(zone, at, after)",
+        "after",
+        "local times are wrong on the days on which clocks change",
+        "tests/sql/test_time_zones.py::test_local_times_are_those_of_duckdb",
+    ),
 )

@@ -139,7 +139,7 @@ REFUSED: Mapping[str, tuple[str, str | None]] = {
     ),
     **dict.fromkeys(("error", "assert_true"), (_FAILS, None)),
     **dict.fromkeys(("hamming", "mismatches"), (_FAILS, "write LEVENSHTEIN(s, 'text')")),
-    **dict.fromkeys(("to_timestamp", "make_timestamptz", "timezone"), (_NO_ZONE, "write MAKE_TIMESTAMP(…)")),
+    **dict.fromkeys(("to_timestamp", "make_timestamptz"), (_NO_ZONE, "write MAKE_TIMESTAMP(…)")),
     **dict.fromkeys(
         ("string_split", "split", "str_split", "string_to_array", "regexp_split_to_array", "string_split_regex"),
         (_LIST, "write SPLIT_PART(s, 'separator', 1)"),

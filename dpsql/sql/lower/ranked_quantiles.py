@@ -30,6 +30,7 @@ from dpsql.sql.lower.row_positions import (
     UnknownPositionError,
     WorkLimit,
     find_share,
+    is_modelled,
     list_sizes,
     read_number,
     strip_real,
@@ -124,7 +125,11 @@ class _Positions:
             kind = self.classify_count(node.this)
         else:
             return True
-        if kind is None or not item.alias_or_name:
+        if (
+            kind is None
+            or not item.alias_or_name
+            or not is_modelled(item, deep=kind != "count" or type(node) is exp.Window)
+        ):
             return False
         self.columns[normalize_name(item.alias_or_name)] = kind
         return True
@@ -141,6 +146,8 @@ class _Positions:
         }:
             return None
         call = query.expressions[0].unalias()
+        if not is_modelled(query.expressions[0]):
+            return None
         if type(call) is not exp.Count or any(
             not _is_same_clause(query.args.get(name), self.inner.args.get(name))
             for name in ("from_", "joins", "where")
@@ -196,7 +203,12 @@ def _find_ranked_rows(select: exp.Select) -> _RankedRows | None:
     """Return the ranked rows in FROM of a SELECT, alone or with a count of the same rows next to them."""
     from_ = select.args.get("from_")
     inner, alias = _resolve_table(select, None if from_ is None else from_.this)
-    if inner is None or not {name for name, value in inner.args.items() if value} <= _INNER:
+    if (
+        inner is None
+        or from_ is None
+        or not is_modelled(from_, deep=False)
+        or not {name for name, value in inner.args.items() if value} <= _INNER
+    ):
         return None
     found = _Positions(inner)
     if not all(map(found.add_item, inner.expressions)):
@@ -219,6 +231,8 @@ def _find_ranked_rows(select: exp.Select) -> _RankedRows | None:
 
 def _resolve_table(select: exp.Select, table: exp.Expr | None) -> tuple[exp.Select | None, str]:
     """Return the SELECT that a derived table or common table expression stands for, and the name of the table."""
+    if table is None or not is_modelled(table, deep=False):
+        return None, ""
     if type(table) is exp.Subquery:
         alias = table.args.get("alias")
         plain = not (alias is not None and alias.args.get("columns")) and not table.args.get("with_")
@@ -233,7 +247,10 @@ def _resolve_table(select: exp.Select, table: exp.Expr | None) -> tuple[exp.Sele
         with_ = around.args.get("with_")
         for common in with_.expressions if with_ is not None and not with_.args.get("recursive") else ():
             if normalize_name(common.alias) == normalize_name(table.name):
-                plain = not common.args["alias"].args.get("columns") and type(common.this) is exp.Select
+                alone = {key for key, value in common.args.items() if value} <= {"this", "alias"}
+                plain = (
+                    alone and not common.args["alias"].args.get("columns") and type(common.this) is exp.Select
+                )
                 return (common.this if plain else None), normalize_name(table.alias_or_name)
         around = around.parent
     return None, ""
@@ -276,11 +293,9 @@ class _RankedQuery:
         if (
             not {name for name, value in self.select.args.items() if value} <= _OUTER
             or not self._groups_by_partition()
+            or not self._take_where()
         ):
             return None
-        if (where := self.select.args.get("where")) is not None:
-            self.where = where.this
-        self.select.set("where", None)
         items = []
         for item in self.select.expressions:
             if item.is_star or item.find(exp.Query) is not None:
@@ -312,6 +327,13 @@ class _RankedQuery:
         self.select.set("from_", exp.From(this=exp.Subquery(this=inner, alias=alias and alias.copy())))
         self.select.set("joins", None)
         return None if self._reads_positions() else self.select
+
+    def _take_where(self) -> bool:
+        """Take WHERE out of the SELECT; return whether its meaning is known so far."""
+        where = self.select.args.get("where")
+        self.select.set("where", None)
+        self.where = None if where is None else where.this
+        return where is None or is_modelled(where, deep=False)
 
     def _has_only_quantiles(self) -> bool:
         """Return whether all aggregates are quantiles that were rewritten, which leave no row out by the former WHERE."""
@@ -362,6 +384,8 @@ class _RankedQuery:
     def _build_quantile(self, node: exp.Expr) -> exp.Expr | None:
         """Return the quantile that an aggregate is; None for other nodes."""
         call, condition, value, otherwise = _split_conditional(node)
+        if not is_modelled(node) or (self.where is not None and not is_modelled(self.where)):
+            return None
         if type(call) not in (exp.Min, exp.Max, exp.Avg) or (condition is None) == (self.where is None):
             return None
         if condition is None:

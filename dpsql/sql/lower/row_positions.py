@@ -31,6 +31,39 @@ Span = tuple[int, int]
 """The first and the last of the selected positions."""
 
 
+_ARGUMENTS: Mapping[type[exp.Expr], frozenset[str]] = MappingProxyType(
+    {
+        exp.Window: frozenset({"this", "partition_by", "order", "over"}),
+        exp.Ordered: frozenset({"this", "desc", "nulls_first"}),
+        exp.Case: frozenset({"this", "ifs", "default"}),
+        exp.If: frozenset({"this", "true"}),
+        exp.Div: frozenset({"this", "expression", "typed", "safe"}),
+        exp.Cast: frozenset({"this", "to"}),
+        exp.DataType: frozenset({"this", "nested"}),
+        exp.Column: frozenset({"this", "table"}),
+        exp.Identifier: frozenset({"this", "quoted"}),
+        exp.Literal: frozenset({"this", "is_string"}),
+        exp.Count: frozenset({"this", "big_int"}),
+        exp.Between: frozenset({"this", "low", "high"}),
+        exp.Table: frozenset({"this", "alias"}),
+        exp.Subquery: frozenset({"this", "alias"}),
+        exp.Alias: frozenset({"this", "alias"}),
+    }
+)
+"""The arguments that nodes of an expression over positions may have, where they are not the usual ones."""
+_USUAL = frozenset({"this", "expression", "expressions"})
+
+
+def is_modelled(node: exp.Expr, *, deep: bool = True) -> bool:
+    """Return whether a node that is dropped, and if `deep` all its parts, have no argument whose meaning would be lost."""
+    return all(
+        key in _ARGUMENTS.get(type(part), _USUAL) and (key != "over" or value == "OVER")
+        for part in (node.walk() if deep else (node,))
+        for key, value in part.args.items()
+        if value is not None and value is not False and value != []
+    )
+
+
 # Read conditions on positions as the first and the last position that they select.
 
 

@@ -44,6 +44,7 @@ from dpsql.sql.lower.function_calls import (
 )
 from dpsql.sql.lower.node_kinds import list_members, rewrite_as_in
 from dpsql.sql.lower.number_types import find_id_constants, is_number, unify_float_width
+from dpsql.sql.lower.time_zones import lower_time_zone
 from dpsql.sql.lower.unknown_syntax import refuse_unknown_function, refuse_unknown_node
 from dpsql.sql.parse.pivots import NAME_OF
 from dpsql.sql.parse.rejection import QueryText, format_sql, is_valid_text
@@ -434,17 +435,11 @@ def _lower_timestamptz_cast(self: Scalars, node: exp.Expr, value: Expr) -> Expr:
 
 
 def _lower_at_time_zone(self: Scalars, node: exp.Expr) -> Expr:
-    """Return a moment in UTC, which all moments are in."""
+    """Return a moment, which is in UTC here, at a time zone."""
     operand, zone = self.source.take_arguments(node, "this", "zone")
-    value, named = self.lower(operand), self.lower(zone)
-    if not isinstance(named, Literal) or str(named.value).upper() not in ("UTC", "GMT", "Z", "ETC/UTC"):
-        self.source.refuse(
-            node,
-            "constant",
-            "AT TIME ZONE only takes 'UTC': the rules of other zones change",
-            "write AT TIME ZONE 'UTC', or add the offset: + INTERVAL 2 HOUR",
-        )
-    return self.build_call(node, "cast_timestamp", value)
+    return lower_time_zone(
+        self.source, node, operand, self.lower(operand), self.lower(zone), build_call=self.build_call
+    )
 
 
 def _lower_decimal_digits(self: Scalars, nodes: Sequence[exp.Expr] | None) -> tuple[Expr, ...]:
@@ -477,6 +472,9 @@ def _lower_function(self: Scalars, node: exp.Expr) -> Expr:
         return self.build_call(
             node, resolve_time_unit(self.source, node, called, unit), count, self.lower(items[1])
         )
+    if called == "timezone" and len(items) == 2:
+        zone, moment = map(self.lower, items)
+        return lower_time_zone(self.source, node, items[1], moment, zone, build_call=self.build_call)
     if called in SPANS:
         self.source.refuse(node, "type", *_LONE_SPAN)
     if called == "date_add" and len(items) == 2 and is_span(items[1]):
