@@ -7,7 +7,7 @@ from .fault import Fault
 FAULTS = (
     Fault(
         "some-rows-are-none",
-        "dpsql.sql.lower.statement:lower_statement",
+        "dpsql.sql.lower.statement:_lower_tree",
         "outer.limit == 0",
         "outer.limit is not None",
         "a query with LIMIT has no row",
@@ -23,7 +23,7 @@ FAULTS = (
     ),
     Fault(
         "columns-are-read",
-        "dpsql.sql.lower.statement:lower_statement",
+        "dpsql.sql.lower.statement:_lower_tree",
         "build_empty_query(context, node, outer.outputs) or outer",
         "outer",
         "LIMIT 0 of groups, which a tool asks for their columns, is charged",

@@ -309,7 +309,7 @@ FAULTS = (
     ),
     Fault(
         "public-rows-looked-up-before-a-release",
-        "dpsql.sql.lower.joins:_JoinBuilder._check_public_source",
+        "dpsql.sql.lower.joins:_JoinBuilder._resolve_public_source",
         "any(isinstance(step, Release) for step in list_required_steps(right))",
         "any(isinstance(step, Release) for step in list_required_steps(right)) and is_private(right)",
         "how many public rows join a private one is looked up before a release decides it",

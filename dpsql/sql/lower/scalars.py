@@ -42,7 +42,7 @@ from dpsql.sql.lower.function_calls import (
     resolve_time_unit,
     take_unit_word,
 )
-from dpsql.sql.lower.node_kinds import list_members, rewrite_as_in
+from dpsql.sql.lower.node_kinds import COMPARISONS, COUNTED, list_members, rewrite_as_in
 from dpsql.sql.lower.number_types import find_id_constants, is_number, unify_float_width
 from dpsql.sql.lower.time_zones import lower_time_zone
 from dpsql.sql.lower.unknown_syntax import refuse_unknown_function, refuse_unknown_node
@@ -54,7 +54,6 @@ _LONE_SPAN = (
     "an INTERVAL is only allowed where it is added to a date or timestamp, or subtracted from one",
     "write day + INTERVAL 1 DAY",
 )
-_SERIES = frozenset({"range", "generate_series"})
 _DECIMAL = (18, 3)
 """The default precision and scale of a DECIMAL."""
 
@@ -117,10 +116,10 @@ class Scalars:
                 "aggregate",
                 f"{self.source.get_function_name(node)} is not allowed here: it aggregates many rows",
                 "take the ends of a range from constants: range(DATE '2024-01-01', DATE '2025-01-01', INTERVAL 1 MONTH)"
-                if type(node.parent) is exp.Anonymous and normalize_name(str(node.parent.this)) in _SERIES
+                if type(node.parent) is exp.Anonymous and normalize_name(str(node.parent.this)) in COUNTED
                 else "aggregate in a subquery, or in HAVING",
             )
-        if isinstance(node, (exp.Any, exp.All)) and isinstance(node.parent, _COMPARISONS):
+        if isinstance(node, (exp.Any, exp.All)) and isinstance(node.parent, COMPARISONS):
             self.source.refuse(
                 node,
                 "subquery",
@@ -564,7 +563,6 @@ def _lower_if(self: Scalars, node: exp.Expr) -> Expr:
     return self.build_call(node, "case", self.lower(condition), self.lower(value), last)
 
 
-_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 _TIGHTER = frozenset({exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Pow, exp.Neg})
 """Operators that DuckDB applies before ~, and the parser after it."""
 

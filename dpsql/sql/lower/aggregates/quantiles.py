@@ -116,6 +116,8 @@ def _parse_quantile_call(text: QueryText, scalars: Scalars, node: exp.AggFunc, n
         (argument,) = text.take_arguments(node, "this")
     else:
         argument, share = text.take_arguments(node, "this", "expression")
+    if name in _ENDS:
+        argument = _drop_distinct(text, argument)
     if argument is None:
         text.refuse(node, "syntax", f"{entry.signature}: x is missing")
     if entry.rank is not None:
@@ -127,6 +129,14 @@ def _parse_quantile_call(text: QueryText, scalars: Scalars, node: exp.AggFunc, n
         text.refuse(share, "constant", f"{entry.signature}: a list must have from 1 to {MOST_SHARES} shares")
     shares = tuple(_parse_share(text, scalars, node, entry, item) for item in items)
     return QuantileCall(name, argument, shares, is_list=True)
+
+
+def _drop_distinct(text: QueryText, argument: exp.Expr | None) -> exp.Expr | None:
+    """Return the argument of MIN or MAX without DISTINCT, which does not change the least and the greatest value."""
+    if type(argument) is not exp.Distinct:
+        return argument
+    values, on = text.take_arguments(argument, "expressions", "on")
+    return values[0] if on is None and len(values) == 1 else argument
 
 
 def _parse_share(
@@ -166,9 +176,15 @@ def _make_across_lowering(function: str) -> Callable[[ReleasedGroups, exp.AggFun
 
 def _make_within_lowering(function: str) -> Callable[[ExactGroups, exp.AggFunc], Expr]:
     signature = AGGREGATES[function].signature
-    return lambda over, node: over.add_exact_aggregate(
-        node, function, lower_single_argument(over, node, signature)
-    )
+
+    def lower_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
+        (argument,) = over.source.take_arguments(node, "this")
+        bare = _drop_distinct(over.source, argument) if function in _ENDS else argument
+        if bare is not argument and bare is not None:
+            return over.add_exact_aggregate(node, function, over.lower_argument(bare))
+        return over.add_exact_aggregate(node, function, lower_single_argument(over, node, signature))
+
+    return lower_within
 
 
 def _make_ranked_within_lowering(function: str) -> Callable[[ExactGroups, exp.AggFunc], Expr]:
@@ -202,12 +218,14 @@ MIN, MAX = (
         across=_make_across_lowering(name.lower()),
         within=_make_within_lowering(name.lower()),
         window=True,
+        distinct=True,
         accepted=(
             f"SELECT {name}(cost), {name}(age) FILTER (WHERE cost > 10) FROM visits",
+            f"SELECT {name}(DISTINCT age), {name}(DISTINCT cost) FILTER (WHERE age > 30) FROM visits",
+            f"SELECT AVG(m) FROM (SELECT {name}(DISTINCT age) AS m FROM visits GROUP BY patient_id)",
             f"SELECT AVG(m) FROM (SELECT {name}(age) AS m FROM visits GROUP BY patient_id)",
         ),
         refused={
-            f"SELECT {name}(DISTINCT age) FROM visits": "distinct",
             f"SELECT {name}(note) FROM visits": "type",
         },
     )
