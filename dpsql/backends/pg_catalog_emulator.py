@@ -9,13 +9,23 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
 from dpsql.backends.duckdb import LOCKED, connect_with, lock_down
+from dpsql.backends.pg_catalog_keys import iterate_key_rows
+from dpsql.backends.pg_catalog_rows import (
+    BTREE,
+    MICROSECONDS,
+    OWNER,
+    PRECISION,
+    TYPES,
+    EmulatedTable,
+    build_class_row,
+    build_column_row,
+)
 from dpsql.errors import InternalError, OperationalError, QueryRejected
 from dpsql.policy import split_table_name
 from dpsql.policy.names import quote_identifier
@@ -23,40 +33,18 @@ from dpsql.policy.names import quote_identifier
 _MOST_ROWS = 100_000
 _MOST_CELLS = 1_000_000
 _MOST_CHARACTERS = 20_000_000
-_OWNER, _PUBLIC, _CATALOG, _INFORMATION = 10, 2200, 11, 13000
+_PUBLIC, _CATALOG, _INFORMATION = 2200, 11, 13000
 _FIRST = 16384
 """The first number that PostgreSQL gives to a user's table."""
+_SHOWN = {
+    "pg.shown_types": "oid UINTEGER, typname VARCHAR, shown VARCHAR",
+    "pg.shown_classes": "oid UINTEGER, shown VARCHAR",
+    "pg.shown_names": "oid UINTEGER, parts VARCHAR[]",
+    "pg.shown_definitions": "oid UINTEGER, place INTEGER, definition VARCHAR",
+}
+"""Tables that the functions of the catalog read."""
 _ZERO = {"BOOLEAN": "false", "UINTEGER": "0", "INTEGER": "0", "SMALLINT": "0", "BIGINT": "0", "DOUBLE": "0"}
 _SCHEMAS = {"pg_catalog": "pg", "information_schema": "info"}
-# name, length, by value, kind, category, element, array, collation, and how it is shown
-_TYPES = {
-    16: ("bool", 1, True, "B", 0, 1000, 0, "boolean"),
-    18: ("char", 1, True, "Z", 0, 1002, 0, '"char"'),
-    19: ("name", 64, False, "S", 18, 1003, 950, "name"),
-    20: ("int8", 8, True, "N", 0, 1016, 0, "bigint"),
-    21: ("int2", 2, True, "N", 0, 1005, 0, "smallint"),
-    23: ("int4", 4, True, "N", 0, 1007, 0, "integer"),
-    25: ("text", -1, False, "S", 0, 1009, 100, "text"),
-    26: ("oid", 4, True, "N", 0, 1028, 0, "oid"),
-    700: ("float4", 4, True, "N", 0, 1021, 0, "real"),
-    701: ("float8", 8, True, "N", 0, 1022, 0, "double precision"),
-    1042: ("bpchar", -1, False, "S", 0, 1014, 100, "character"),
-    1043: ("varchar", -1, False, "S", 0, 1015, 100, "character varying"),
-    1082: ("date", 4, True, "D", 0, 1182, 0, "date"),
-    1114: ("timestamp", 8, True, "D", 0, 1115, 0, "timestamp without time zone"),
-    1184: ("timestamptz", 8, True, "D", 0, 1185, 0, "timestamp with time zone"),
-    1700: ("numeric", -1, False, "N", 0, 1231, 0, "numeric"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class EmulatedColumn:
-    """A column as clients see it: `oid` is the number of its type, `comment` what the policy says of it."""
-
-    name: str
-    oid: int
-    required: bool
-    comment: str | None
 
 
 class PgCatalogEmulator:
@@ -68,7 +56,7 @@ class PgCatalogEmulator:
     def __init__(
         self,
         database: str,
-        tables: Mapping[str, tuple[str | None, Sequence[EmulatedColumn]]],
+        tables: Mapping[str, EmulatedTable],
         macros: Mapping[str, Sequence[str]],
         prefix: str,
     ) -> None:
@@ -76,8 +64,10 @@ class PgCatalogEmulator:
         self._columns = dict[str, list[tuple[str, str]]]()
         for schema in _SCHEMAS.values():
             self._connection.execute(f"CREATE SCHEMA {schema}")
+        self._database = database
         self._create_tables()
-        self._fill_tables(database, tables)
+        self._fill_tables(tables)
+        self._show_names()
         for name, meanings in macros.items():
             found = (meaning.partition(" := ") for meaning in meanings)
             overloads = ", ".join(f"({given.strip()}) AS {value}" for given, _, value in found)
@@ -98,128 +88,137 @@ class PgCatalogEmulator:
             ]
             listed = ", ".join(f"{quote_identifier(column)} {kind}" for column, kind in self._columns[place])
             self._connection.execute(f"CREATE TABLE {place} ({listed})")
-        self._connection.execute("CREATE TABLE pg.shown_types (oid UINTEGER, typname VARCHAR, shown VARCHAR)")
+        for place, columns in _SHOWN.items():
+            self._columns[place] = [(column.split()[0], column.split()[1]) for column in columns.split(", ")]
+            self._connection.execute(f"CREATE TABLE {place} ({columns})")
+        self._connection.execute(
+            "CREATE TABLE pg.pg_keywords AS SELECT DISTINCT keyword_name AS word, upper(keyword_category[1]) AS catcode,"
+            " keyword_category <> 'reserved' AS barelabel, keyword_category AS catdesc, NULL::VARCHAR AS baredesc"
+            " FROM duckdb_keywords()"
+        )
 
-    def _add_row(self, place: str, **values: Any) -> None:
-        """Add a row to a table; columns that are not given are zero, false or NULL."""
-        names, marks, given = list[str](), list[str](), list[Any]()
+    def add_row(self, place: str, values: Mapping[str, Any]) -> None:
+        """Add a row to a table; columns that are not given are zero or false, and NULL in the information schema."""
+        values, names, marks, given = dict(values), list[str](), list[str](), list[Any]()
         for column, kind in self._columns[place]:
             names.append(quote_identifier(column))
             if column in values:
                 marks.append("?")
                 given.append(values.pop(column))
             else:
-                marks.append(_ZERO.get(kind, "NULL"))
+                marks.append("NULL" if place.startswith("info.") else _ZERO.get(kind, "NULL"))
         if values:
             raise InternalError(f"{place} has no columns {', '.join(values)}")
         self._connection.execute(
             f"INSERT INTO {place} ({', '.join(names)}) VALUES ({', '.join(marks)})", given
         )
 
-    def _fill_tables(
-        self, database: str, tables: Mapping[str, tuple[str | None, Sequence[EmulatedColumn]]]
-    ) -> None:
+    def _show_names(self) -> None:
+        """Fill the table of the names of relations, which the functions of the catalog look up."""
+        classes = "FROM pg.pg_class c JOIN pg.pg_namespace n ON n.oid = relnamespace"
+        visible = f"n.oid IN ({_CATALOG}, {_PUBLIC})"
+        for text in (
+            f"shown_classes SELECT c.oid, CASE WHEN {visible} THEN relname ELSE nspname || '.' || relname END {classes}",
+            f"shown_names SELECT c.oid, [nspname, relname] {classes}",
+            f"shown_names SELECT c.oid, [relname] {classes} WHERE {visible}",
+        ):
+            self._connection.execute(f"INSERT INTO pg.{text}")
+
+    def _fill_tables(self, tables: Mapping[str, EmulatedTable]) -> None:
+        database = self._database
         own = {"pg_catalog": _CATALOG, "information_schema": _INFORMATION, "public": _PUBLIC}
         for name, number in own.items():
-            self._add_schema(database, name, number)
-        self._add_row("pg.pg_am", oid=2, amname="heap", amtype="t")
-        self._add_row("pg.pg_am", oid=403, amname="btree", amtype="i")
-        self._add_row("pg.pg_roles", oid=_OWNER, rolname="owner", rolconnlimit=-1)
-        self._add_row(
-            "pg.pg_database", oid=5, datname=database, datdba=_OWNER, encoding=6, datcollate="C", datctype="C",
-            datallowconn=True, datconnlimit=-1, datlocprovider="c",
-        )  # fmt: skip
-        self._add_row("info.information_schema_catalog_name", catalog_name=database)
+            self._add_schema(name, number)
+        self.add_row("pg.pg_am", {"oid": 2, "amname": "heap", "amtype": "t"})
+        self.add_row("pg.pg_am", {"oid": BTREE, "amname": "btree", "amtype": "i"})
+        self.add_row("pg.pg_roles", {"oid": OWNER, "rolname": "owner", "rolconnlimit": -1})
+        self.add_row("pg.pg_database", {"oid": 5, "datname": database, "datdba": OWNER, "encoding": 6, "datcollate": "C", "datctype": "C",
+            "datallowconn": True, "datconnlimit": -1, "datlocprovider": "c"})  # fmt: skip
+        self.add_row(
+            "pg.pg_timezone_names",
+            {"name": "UTC", "abbrev": "UTC", "utc_offset": "00:00:00", "is_dst": False},
+        )
+        self.add_row("info.information_schema_catalog_name", {"catalog_name": database})
         for number, name in ((100, "default"), (950, "C")):
-            self._add_row("pg.pg_collation", oid=number, collname=name, collnamespace=_CATALOG)
-        for number, (name, length, by_value, category, element, array, collation, spelling) in _TYPES.items():
+            self.add_row("pg.pg_collation", {"oid": number, "collname": name, "collnamespace": _CATALOG})
+        for number, (name, length, by_value, category, element, array, collation, spelling) in TYPES.items():
             both = (
                 (number, name, length, element, array, spelling),
                 (array, f"_{name}", -1, number, 0, f"{spelling}[]"),
             )
             for oid, typname, typlen, typelem, typarray, title in both:
-                self._add_row(
-                    "pg.pg_type", oid=oid, typname=typname, typnamespace=_CATALOG, typowner=_OWNER, typlen=typlen,
-                    typbyval=by_value and oid == number, typtype="b", typisdefined=True, typelem=typelem,
-                    typcategory=category if oid == number else "A", typarray=typarray, typdelim=",",
-                    typcollation=collation, typtypmod=-1, typinput="-", typoutput="-",
-                )  # fmt: skip
+                self.add_row("pg.pg_type", {"oid": oid, "typname": typname, "typnamespace": _CATALOG, "typowner": OWNER, "typlen": typlen,
+                    "typbyval": by_value and oid == number, "typtype": "b", "typisdefined": True, "typelem": typelem,
+                    "typcategory": category if oid == number else "A", "typarray": typarray, "typdelim": ",",
+                    "typcollation": collation, "typtypmod": -1, "typinput": "-", "typoutput": "-"})  # fmt: skip
                 self._connection.execute("INSERT INTO pg.shown_types VALUES (?, ?, ?)", [oid, typname, title])
         catalog = [
             (place.partition(".")[2], schema)
             for place in self._columns
+            if place not in _SHOWN
             for schema in _iterate_schema_numbers(place)
         ]
         for number, (name, schema) in enumerate(catalog, 1000):
-            self._add_class(number, name, schema, 0)
+            self.add_row(*build_class_row(number, name, schema, 0))
         places = {"": ("public", _PUBLIC)} | {name: (name, number) for name, number in own.items()}
         for title in tables:
             holder, _ = split_table_name(title)
             if holder not in places:
                 places[holder] = holder, _FIRST - len(places)
-                self._add_schema(database, *places[holder])
-        for number, (title, (comment, columns)) in enumerate(tables.items(), _FIRST):
-            holder, table = split_table_name(title)
-            self._add_table(database, number, (*places[holder], table), comment, columns)
+                self._add_schema(*places[holder])
+        numbers = {title: number for number, title in enumerate(tables, _FIRST)}
+        for title, table in tables.items():
+            holder, name = split_table_name(title)
+            self._add_table(numbers[title], (*places[holder], name), table)
+        schemas = {title: places[split_table_name(title)[0]] for title in tables}
+        for place, values in iterate_key_rows(database, tables, numbers, schemas):
+            self.add_row(place, values)
 
-    def _add_schema(self, database: str, name: str, number: int) -> None:
-        self._add_row("pg.pg_namespace", oid=number, nspname=name, nspowner=_OWNER)
-        self._add_row("info.schemata", catalog_name=database, schema_name=name, schema_owner="owner")
+    def _add_schema(self, name: str, number: int) -> None:
+        self.add_row("pg.pg_namespace", {"oid": number, "nspname": name, "nspowner": OWNER})
+        self.add_row(
+            "info.schemata", {"catalog_name": self._database, "schema_name": name, "schema_owner": "owner"}
+        )
 
-    def _add_class(self, number: int, name: str, schema: int, width: int) -> None:
-        self._add_row(
-            "pg.pg_class", oid=number, relname=name, relnamespace=schema, relowner=_OWNER, relam=2, reltuples=-1,
-            relpersistence="p", relkind="r", relnatts=width, relreplident="d", relispopulated=True,
-        )  # fmt: skip
-
-    def _add_table(
-        self,
-        database: str,
-        number: int,
-        called: tuple[str, int, str],
-        comment: str | None,
-        columns: Sequence[EmulatedColumn],
-    ) -> None:
+    def _add_table(self, number: int, called: tuple[str, int, str], table: EmulatedTable) -> None:
         schema, schema_number, name = called
-        self._add_class(number, name, schema_number, len(columns))
-        self._add_row("pg.pg_tables", schemaname=schema, tablename=name, tableowner="owner")
-        self._add_row(
-            "info.tables", table_catalog=database, table_schema=schema, table_name=name, table_type="BASE TABLE",
-            is_insertable_into="NO", is_typed="NO",
-        )  # fmt: skip
-        self._add_comment(number, 0, comment)
-        for place, column in enumerate(columns, 1):
-            typname, length, by_value, _, _, _, collation, spelling = _TYPES[column.oid]
-            self._add_row(
-                "pg.pg_attribute", attrelid=number, attname=column.name, atttypid=column.oid, attstattarget=-1,
-                attlen=length, attnum=place, attcacheoff=-1, atttypmod=-1, attbyval=by_value, attnotnull=column.required,
-                attidentity="", attgenerated="", attislocal=True, attcollation=collation, attstorage="p",
-                attcompression="", attalign="i",
-            )  # fmt: skip
-            self._add_row(
-                "info.columns", table_catalog=database, table_schema=schema, table_name=name, column_name=column.name,
-                ordinal_position=place, is_nullable="NO" if column.required else "YES", data_type=spelling,
-                udt_catalog=database, udt_schema="pg_catalog", udt_name=typname, is_updatable="NO", is_identity="NO",
-                is_generated="NEVER", dtd_identifier=str(place),
-            )  # fmt: skip
-            self._add_comment(number, place, column.comment)
+        self.add_row(*build_class_row(number, name, schema_number, len(table.columns)))
+        self.add_row("pg.pg_tables", {"schemaname": schema, "tablename": name, "tableowner": "owner"})
+        for place in ("pg.pg_stat_all_tables", "pg.pg_stat_user_tables"):
+            self.add_row(place, {"relid": number, "schemaname": schema, "relname": name})
+        self.add_row("info.tables", {"table_catalog": self._database, "table_schema": schema, "table_name": name, "table_type": "BASE TABLE",
+            "is_insertable_into": "NO", "is_typed": "NO"})  # fmt: skip
+        self._add_comment(number, 0, table.comment)
+        for at, column in enumerate(table.columns, 1):
+            self.add_row(*build_column_row(number, at, column))
+            typname, _, _, _, _, _, _, spelling = TYPES[column.oid]
+            precision, radix, scale = PRECISION.get(column.oid, (None, None, None))
+            self.add_row("info.columns", {"table_catalog": self._database, "table_schema": schema, "table_name": name,
+                "column_name": column.name, "ordinal_position": at, "is_nullable": "NO" if column.required else "YES",
+                "data_type": spelling, "udt_catalog": self._database, "udt_schema": "pg_catalog", "udt_name": typname,
+                "numeric_precision": precision, "numeric_precision_radix": radix, "numeric_scale": scale,
+                "datetime_precision": MICROSECONDS.get(column.oid), "is_updatable": "NO", "is_identity": "NO",
+                "is_self_referencing": "NO", "is_generated": "NEVER", "dtd_identifier": str(at)})  # fmt: skip
+            self._add_comment(number, at, column.comment)
 
     def _add_comment(self, number: int, place: int, comment: str | None) -> None:
         if comment is not None:
-            self._add_row(
-                "pg.pg_description", objoid=number, classoid=self._get_class_number("pg_class"), objsubid=place,
-                description=comment,
-            )  # fmt: skip
+            self.add_row("pg.pg_description", {"objoid": number, "classoid": self._get_class_number("pg_class"), "objsubid": place,
+                "description": comment})  # fmt: skip
 
     def _get_class_number(self, name: str) -> int:
         found = self._connection.execute("SELECT oid FROM pg.pg_class WHERE relname = ?", [name]).fetchone()
         return 0 if found is None else int(found[0])
 
-    def show_activity(self, database: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Replace the rows of pg_stat_activity."""
-        self._connection.execute("DELETE FROM pg.pg_stat_activity")
+    def show_rows(self, place: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Replace the rows of a table that shows the session."""
+        self._connection.execute(f"DELETE FROM {place}")
         for row in rows:
-            self._add_row("pg.pg_stat_activity", datid=5, datname=database, usesysid=_OWNER, **row)
+            self.add_row(place, row)
+
+    def list_tables(self) -> list[tuple[str, str]]:
+        """List the schemas and names of the policy's tables."""
+        return self._connection.execute("SELECT schemaname, tablename FROM pg.pg_tables").fetchall()
 
     def answer_statement(
         self, sql: str, seconds: float

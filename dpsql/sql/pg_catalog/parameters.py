@@ -14,7 +14,8 @@ from sqlglot.errors import ErrorLevel, ParseError, TokenError
 from dpsql.plan.types import Type
 from dpsql.policy.names import normalize_name
 from dpsql.sql.parse.parse import call_without_logging
-from dpsql.sql.pg_catalog.rewrite import MOST_CHARACTERS, POSTGRES, normalize_tokens
+from dpsql.sql.pg_catalog.rewrite import MOST_CHARACTERS
+from dpsql.sql.pg_catalog.tokens import POSTGRES, normalize_tokens
 
 _CAST = {
     "INT": Type.INTEGER, "BIGINT": Type.INTEGER, "SMALLINT": Type.INTEGER, "DOUBLE": Type.DOUBLE, "FLOAT": Type.DOUBLE,
