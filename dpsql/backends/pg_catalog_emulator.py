@@ -18,6 +18,7 @@ from dpsql.backends.duckdb import LOCKED, connect_with, lock_down
 from dpsql.backends.pg_catalog_keys import iterate_key_rows
 from dpsql.backends.pg_catalog_rows import (
     BTREE,
+    CLASS_NUMBERS,
     MICROSECONDS,
     OWNER,
     PRECISION,
@@ -91,6 +92,7 @@ class PgCatalogEmulator:
         for place, columns in _SHOWN.items():
             self._columns[place] = [(column.split()[0], column.split()[1]) for column in columns.split(", ")]
             self._connection.execute(f"CREATE TABLE {place} ({columns})")
+        self._connection.execute("CREATE TABLE pg.pg_no_partitions (relid UINTEGER, parentrelid UINTEGER)")
         self._connection.execute(
             "CREATE TABLE pg.pg_keywords AS SELECT DISTINCT keyword_name AS word, upper(keyword_category[1]) AS catcode,"
             " keyword_category <> 'reserved' AS barelabel, keyword_category AS catdesc, NULL::VARCHAR AS baredesc"
@@ -158,18 +160,21 @@ class PgCatalogEmulator:
             if place not in _SHOWN
             for schema in _iterate_schema_numbers(place)
         ]
-        for number, (name, schema) in enumerate(catalog, 1000):
-            self.add_row(*build_class_row(number, name, schema, 0))
+        for number, (name, schema) in enumerate(catalog, 12_000):
+            found = CLASS_NUMBERS.get(name, number) if schema == _CATALOG else number
+            self.add_row(*build_class_row(found, name, schema, 0))
         places = {"": ("public", _PUBLIC)} | {name: (name, number) for name, number in own.items()}
         for title in tables:
             holder, _ = split_table_name(title)
             if holder not in places:
                 places[holder] = holder, _FIRST - len(places)
                 self._add_schema(*places[holder])
+        linked = {title for title, table in tables.items() if table.foreign_keys}
+        linked |= {key.table for table in tables.values() for key in table.foreign_keys}
         numbers = {title: number for number, title in enumerate(tables, _FIRST)}
         for title, table in tables.items():
             holder, name = split_table_name(title)
-            self._add_table(numbers[title], (*places[holder], name), table)
+            self._add_table(numbers[title], (*places[holder], name), table, is_linked=title in linked)
         schemas = {title: places[split_table_name(title)[0]] for title in tables}
         for place, values in iterate_key_rows(database, tables, numbers, schemas):
             self.add_row(place, values)
@@ -180,9 +185,14 @@ class PgCatalogEmulator:
             "info.schemata", {"catalog_name": self._database, "schema_name": name, "schema_owner": "owner"}
         )
 
-    def _add_table(self, number: int, called: tuple[str, int, str], table: EmulatedTable) -> None:
+    def _add_table(
+        self, number: int, called: tuple[str, int, str], table: EmulatedTable, *, is_linked: bool
+    ) -> None:
+        """Add a table; `is_linked` says whether a foreign key begins or ends there, which PostgreSQL keeps by triggers."""
         schema, schema_number, name = called
-        self.add_row(*build_class_row(number, name, schema_number, len(table.columns)))
+        place, row = build_class_row(number, name, schema_number, len(table.columns))
+        keys = {"relhasindex": bool(table.primary_key or table.unique_keys), "relhastriggers": is_linked}
+        self.add_row(place, row | keys)
         self.add_row("pg.pg_tables", {"schemaname": schema, "tablename": name, "tableowner": "owner"})
         for place in ("pg.pg_stat_all_tables", "pg.pg_stat_user_tables"):
             self.add_row(place, {"relid": number, "schemaname": schema, "relname": name})
@@ -203,18 +213,22 @@ class PgCatalogEmulator:
 
     def _add_comment(self, number: int, place: int, comment: str | None) -> None:
         if comment is not None:
-            self.add_row("pg.pg_description", {"objoid": number, "classoid": self._get_class_number("pg_class"), "objsubid": place,
+            self.add_row("pg.pg_description", {"objoid": number, "classoid": CLASS_NUMBERS["pg_class"], "objsubid": place,
                 "description": comment})  # fmt: skip
-
-    def _get_class_number(self, name: str) -> int:
-        found = self._connection.execute("SELECT oid FROM pg.pg_class WHERE relname = ?", [name]).fetchone()
-        return 0 if found is None else int(found[0])
 
     def show_rows(self, place: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Replace the rows of a table that shows the session."""
         self._connection.execute(f"DELETE FROM {place}")
         for row in rows:
             self.add_row(place, row)
+
+    def list_column_types(self) -> dict[str, str]:
+        """List the engine types of the catalog's columns by name, without names that have several types."""
+        kinds = dict[str, set[str]]()
+        for columns in self._columns.values():
+            for name, kind in columns:
+                kinds.setdefault(name, set()).add(kind)
+        return {name: found.pop() for name, found in kinds.items() if len(found) == 1}
 
     def list_tables(self) -> list[tuple[str, str]]:
         """List the schemas and names of the policy's tables."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpsql.backends.pg_catalog_rows import (
+    CLASS_NUMBERS,
     EmulatedColumn,
     EmulatedTable,
     ForeignKey,
@@ -18,6 +19,7 @@ from dpsql.policy import split_table_name
 
 _FIRST = 100_000
 """The first number of a key or index."""
+_INDEX, _CONSTRAINT = CLASS_NUMBERS["pg_class"], CLASS_NUMBERS["pg_constraint"]
 _KINDS = {"p": ("pkey", "PRIMARY KEY"), "u": ("key", "UNIQUE"), "f": ("fkey", "FOREIGN KEY")}
 
 
@@ -79,6 +81,7 @@ def iterate_key_rows(
             indexes[title, columns] = index, name
             yield from _iterate_index_rows(places[title], index, name, columns, is_primary=kind == "p")
             yield from _iterate_constraint_rows(places[title], number + 1, kind, columns, {"conindid": index})
+            yield _build_dependency_row(_INDEX, index, _CONSTRAINT, number + 1, "i")
             number += 2
     for title, table in tables.items():
         for key in table.foreign_keys:
@@ -93,7 +96,16 @@ def iterate_key_rows(
                 places[title], number, "f", key.columns, rest, definition=text
             )
             yield from _iterate_reference_rows(places[title], key, target, referenced)
+            if index:
+                yield _build_dependency_row(_CONSTRAINT, number, _INDEX, index, "n")
             number += 1
+
+
+def _build_dependency_row(catalog: int, number: int, of_catalog: int, of_number: int, kind: str) -> Row:
+    """Return the row that says that an object depends on another: as a part of it (i) or on its own (n)."""
+    return "pg.pg_depend", {
+        "classid": catalog, "objid": number, "refclassid": of_catalog, "refobjid": of_number, "deptype": kind,
+    }  # fmt: skip
 
 
 def _name_key(place: _Place, kind: str, columns: tuple[str, ...]) -> str:
@@ -136,8 +148,8 @@ def _iterate_constraint_rows(
     yield "pg.pg_constraint", {
         "oid": number, "conname": name, "connamespace": place.schema_number, "contype": kind, "convalidated": True,
         "conrelid": place.number, "confupdtype": " ", "confdeltype": " ", "confmatchtype": " ", "conislocal": True,
-        "connoinherit": True, "conkey": [place.columns[column][0] for column in columns],
-    } | rest  # fmt: skip
+        "connoinherit": True, "conkey": [place.columns[column][0] for column in columns], **rest,
+    }  # fmt: skip
     text = definition or f"{_KINDS[kind][1]} ({', '.join(columns)})"
     yield "pg.shown_definitions", {"oid": number, "place": 0, "definition": text}
     own, of_table = place.describe_constraint(name), place.describe_table()

@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 OWNER = 10
+CLASS_NUMBERS = {
+    "pg_type": 1247, "pg_attribute": 1249, "pg_proc": 1255, "pg_class": 1259, "pg_authid": 1260, "pg_database": 1262,
+    "pg_constraint": 2606, "pg_namespace": 2615, "pg_index": 2610, "pg_description": 2609, "pg_depend": 2608,
+    "pg_attrdef": 2604, "pg_trigger": 2620, "pg_rewrite": 2618, "pg_extension": 3079, "pg_enum": 3501,
+}  # fmt: skip
+"""The numbers of catalog tables that clients write as numbers, from PostgreSQL's src/include/catalog."""
 BTREE = 403
 _TYPE_OFFSET = 1_000_000
 """The distance between the numbers of a relation and of its row type."""
@@ -17,9 +23,11 @@ TYPES = {
     19: ("name", 64, False, "S", 18, 1003, 950, "name"),
     20: ("int8", 8, True, "N", 0, 1016, 0, "bigint"),
     21: ("int2", 2, True, "N", 0, 1005, 0, "smallint"),
+    22: ("int2vector", -1, False, "A", 21, 1006, 0, "int2vector"),
     23: ("int4", 4, True, "N", 0, 1007, 0, "integer"),
     25: ("text", -1, False, "S", 0, 1009, 100, "text"),
     26: ("oid", 4, True, "N", 0, 1028, 0, "oid"),
+    30: ("oidvector", -1, False, "A", 26, 1013, 0, "oidvector"),
     700: ("float4", 4, True, "N", 0, 1021, 0, "real"),
     701: ("float8", 8, True, "N", 0, 1022, 0, "double precision"),
     1042: ("bpchar", -1, False, "S", 0, 1014, 100, "character"),

@@ -459,9 +459,9 @@ FAULTS = (
     ),
     Fault(
         "hidden-keys-shown",
-        "dpsql.interfaces.server.pg_catalog:_find_columns",
-        "shown.get(normalize_name(name), '')",
-        "shown.get(normalize_name(name), name)",
+        "dpsql.interfaces.server.pg_catalog:_list_columns",
+        "not table.is_private or name in declared",
+        "True",
         "the catalog names columns that analysts may not use",
         "tests/interfaces/server/test_tool_queries.py::test_tools_see_nothing_that_the_policy_hides",
     ),

@@ -19,8 +19,10 @@ from dpsql.interfaces.server.protocol.values import (
     BOOL,
     DATE,
     FLOAT8,
+    INT2VECTOR,
     INT8,
     OID,
+    OIDVECTOR,
     TEXT,
     TIMESTAMP,
     Column,
@@ -43,6 +45,13 @@ _OIDS = {
     Type.TIMESTAMP: TIMESTAMP,
     Type.BOOLEAN: BOOL,
 }
+_CATALOG_TYPES = {
+    **dict.fromkeys(("INTEGER", "UINTEGER", "SMALLINT", "BIGINT"), Type.INTEGER), "BOOLEAN": Type.BOOLEAN,
+    "DOUBLE": Type.DOUBLE, "TIMESTAMP": Type.TIMESTAMP, "VARCHAR": Type.VARCHAR,
+}  # fmt: skip
+"""Types of the catalog's columns, as parameters are compared with them."""
+_VECTORS = {"USMALLINT[]": INT2VECTOR, "UBIGINT[]": OIDVECTOR}
+"""Engine types of the emulator's columns that are vectors in PostgreSQL."""
 _LISTED = 20
 _REMEMBERED = 64
 """The number of texts that are cached with whether they are catalog queries: clients send the same ones again."""
@@ -65,6 +74,11 @@ class PgCatalog:
                 self._types.setdefault(normalize_name(name), facts.type)
         self._create_emulator = partial(PgCatalogEmulator, DATABASE, tables, MACROS, PREFIX)
         self._idle, self._free = [self._create_emulator()], Condition()
+        self._catalog_types = {
+            name: _CATALOG_TYPES[kind]
+            for name, kind in self._idle[0].list_column_types().items()
+            if kind in _CATALOG_TYPES
+        }
         self._creatable = limit - 1
 
     def match_query(self, text: str, dialect: str = "postgres") -> CatalogQuery | None:
@@ -73,7 +87,10 @@ class PgCatalog:
 
     def infer_parameter_types(self, text: str, types: tuple[int, ...]) -> tuple[int, ...]:
         """Infer the types of a statement's parameters: as the client states, else from the context, else text."""
-        found = {} if all(types) else infer_parameter_types(text, self._types)
+        if all(types):
+            return types
+        is_catalog = self.match_query(text) is not None
+        found = infer_parameter_types(text, self._catalog_types if is_catalog else self._types)
         return tuple(
             given or _get_parameter_oid(found.get(number, Type.VARCHAR))
             for number, given in enumerate(types, 1)
@@ -109,7 +126,7 @@ class PgCatalog:
                 if place.partition(".")[2] in written:
                     emulator.show_rows(place, build_rows(_Session(user, emulator, activity, settings)))
             columns, rows = emulator.answer_statement(written, self._seconds)
-        return tuple(Column(name, get_oid(kind)) for name, kind in columns), rows
+        return tuple(Column(name, _VECTORS.get(kind) or get_oid(kind)) for name, kind in columns), rows
 
     @contextmanager
     def _acquire_emulator(self) -> Iterator[PgCatalogEmulator]:

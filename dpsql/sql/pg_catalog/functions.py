@@ -37,6 +37,7 @@ MACROS: Mapping[str, tuple[str, ...]] = {
     "age": ("x := 2147483647",),
     "array_lower": ("a, d := list_transform([len(a)], lambda x: CASE WHEN x > 0 THEN 1 END)[1]",),
     "array_upper": ("a, d := list_transform([len(a)], lambda x: CASE WHEN x > 0 THEN x END)[1]",),
+    "array_remove": ("a, x := list_filter(a, lambda i: i IS DISTINCT FROM x)",),
     "col_description": ("o, n := (SELECT any_value(description) FROM pg.pg_description WHERE objoid = o AND objsubid = n)",),
     "format_type": ("o, m := (SELECT any_value(shown) FROM pg.shown_types WHERE oid = o)",),
     "getdatabaseencoding": (" := 'UTF8'",),
@@ -62,6 +63,7 @@ MACROS: Mapping[str, tuple[str, ...]] = {
     "pg_advisory_unlock": ("k := true", "k, l := true"),
     "pg_advisory_unlock_all": (" := ''",),
     "pg_blocking_pids": ("p := []::INTEGER[]",),
+    "pg_char_to_encoding": ("n := CASE WHEN upper(n) IN ('UTF8', 'UTF-8') THEN 6 ELSE -1 END",),
     "pg_collation_is_visible": ("o := true",),
     "pg_conf_load_time": (" := NULL::TIMESTAMP",),
     "pg_conversion_is_visible": ("o := true",),
@@ -75,6 +77,7 @@ MACROS: Mapping[str, tuple[str, ...]] = {
     "pg_get_function_arguments": ("o := NULL::VARCHAR",),
     "pg_get_function_identity_arguments": ("o := NULL::VARCHAR",),
     "pg_get_function_result": ("o := NULL::VARCHAR",),
+    "pg_get_function_sqlbody": ("o := NULL::VARCHAR",),
     "pg_get_functiondef": ("o := NULL::VARCHAR",),
     "pg_get_indexdef": (f"o := {_DEFINITION} AND place = 0)", f"o, n, p := {_DEFINITION} AND place = n)"),
     "pg_get_partkeydef": ("o := NULL::VARCHAR",),
@@ -98,6 +101,8 @@ MACROS: Mapping[str, tuple[str, ...]] = {
     "pg_partition_ancestors": ("o := unnest([]::UINTEGER[])",),
     "pg_relation_is_publishable": ("o := false",),
     "pg_relation_size": ("o := NULL::BIGINT", "o, f := NULL::BIGINT"),
+    # A setting whose name is not a constant; the name of the macro says which table it reads.
+    "pg_settings_value": ("n := (SELECT any_value(setting) FROM pg.pg_settings WHERE lower(name) = lower(n))",),
     "pg_size_pretty": ("n := NULL::VARCHAR",),
     "pg_stat_get_numscans": ("o := NULL::BIGINT",),
     "pg_statistics_obj_is_visible": ("o := true",),
@@ -114,6 +119,7 @@ MACROS: Mapping[str, tuple[str, ...]] = {
     "pg_ts_parser_is_visible": ("o := true",),
     "pg_ts_template_is_visible": ("o := true",),
     "pg_type_is_visible": ("o := true",),
+    "pg_index_column_has_property": ("o, n, p := lower(p) IN ('asc', 'nulls_last', 'orderable', 'returnable')",),
     "pg_indexes_size": ("o := NULL::BIGINT",),
     "quote_ident": (f"n := list_transform([n], lambda x: CASE WHEN {_IS_PLAIN} THEN x ELSE {_QUOTED} END)[1]",),
     "quote_literal": ("n := '''' || replace(CAST(n AS VARCHAR), '''', '''''') || ''''",),
@@ -142,6 +148,8 @@ A definition has each parameter once: nested calls of one that had two would be 
 TABLE_FUNCTIONS: Mapping[str, str] = {
     "pg_available_extensions": "pg_available_extensions",
     "pg_get_keywords": "pg_keywords",
+    "pg_partition_ancestors": "pg_no_partitions",
+    "pg_partition_tree": "pg_no_partitions",
     "pg_prepared_statement": "pg_prepared_statements",
     "pg_prepared_xact": "pg_prepared_xacts",
     "pg_show_all_settings": "pg_settings",
@@ -166,7 +174,10 @@ BUILT_IN = {
     "split_part", "starts_with", "string_agg", "string_to_array", "strpos", "substr", "substring", "sum", "translate", "trim",
     "unnest", "upper",
 }  # fmt: skip
-VECTORS = {"indkey", "indclass", "indcollation", "indoption", "proargtypes", "stxkeys", "tgattr", "partattrs"}
+VECTORS = {
+    "indkey", "indclass", "indcollation", "indoption", "proargtypes", "stxkeys", "tgattr", "partattrs", "partclass",
+    "partcollation",
+}  # fmt: skip
 """Columns that are vectors in PostgreSQL, whose first item has the place 0; the places of arrays begin at 1."""
 ALLOWED_NODES = (
     exp.Cast, exp.Case, exp.If, exp.Coalesce, exp.And, exp.Or, exp.Array, exp.ArrayAgg, exp.ArrayToString, exp.Count,

@@ -166,7 +166,7 @@ _SHARED = {
 _CONSTANTS = (
     exp.Select, exp.From, exp.Table, exp.Star, exp.Alias, exp.TableAlias, exp.Identifier, exp.Literal, exp.Null, exp.Boolean,
 )  # fmt: skip
-_SPELT_OUT = (exp.Format, exp.TimeToStr, exp.JSONArrayAgg, exp.JSONObjectAgg)
+_SPELT_OUT = (exp.ArrayRemove, exp.Format, exp.TimeToStr, exp.JSONArrayAgg, exp.JSONObjectAgg)
 """Calls that are written in another way for the emulator."""
 _NAMES = {
     "current_schema": "schema", "current_database": "database", "current_catalog": "database", "version": "version",
@@ -259,6 +259,8 @@ class _CatalogRewriter:
                 return _rewrite_any(node)
             case exp.Replace():
                 return limit_replacement(node)
+            case exp.ArrayRemove():
+                return build_macro_call("array_remove", node.this, node.expression)
             case exp.Format():
                 return spell_out_format(node)
             case exp.TimeToStr():
@@ -358,7 +360,7 @@ class _CatalogRewriter:
         name = arguments[0].unnest() if arguments else exp.Null()
         name = name.this if isinstance(name, exp.Cast) else name
         if not isinstance(name, exp.Literal):
-            refuse_query("current_setting takes the name of a setting")
+            return build_macro_call("pg_settings_value", name)
         found = self.setting(name.name)
         return exp.Null() if found is None else _build_string_literal(found)
 
