@@ -6,9 +6,10 @@ Why: it is filled with those, nothing is attached to it, and it is locked as the
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ _MOST_CHARACTERS = 20_000_000
 _PUBLIC, _CATALOG, _INFORMATION = 2200, 11, 13000
 _FIRST = 16384
 """The first number that PostgreSQL gives to a user's table."""
+_ROWS_AT_ONCE = 100
 _SHOWN = {
     "pg.shown_types": "oid UINTEGER, typname VARCHAR, shown VARCHAR",
     "pg.shown_classes": "oid UINTEGER, shown VARCHAR",
@@ -101,19 +103,23 @@ class PgCatalogEmulator:
 
     def add_row(self, place: str, values: Mapping[str, Any]) -> None:
         """Add a row to a table; columns that are not given are zero or false, and NULL in the information schema."""
-        values, names, marks, given = dict(values), list[str](), list[str](), list[Any]()
-        for column, kind in self._columns[place]:
-            names.append(quote_identifier(column))
-            if column in values:
-                marks.append("?")
-                given.append(values.pop(column))
-            else:
-                marks.append("NULL" if place.startswith("info.") else _ZERO.get(kind, "NULL"))
-        if values:
-            raise InternalError(f"{place} has no columns {', '.join(values)}")
-        self._connection.execute(
-            f"INSERT INTO {place} ({', '.join(names)}) VALUES ({', '.join(marks)})", given
-        )
+        self.add_rows(place, [values])
+
+    def add_rows(self, place: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add rows to a table in one statement; see `add_row`."""
+        columns, marks, given = self._columns[place], list[str](), list[Any]()
+        for values in rows:
+            if unknown := values.keys() - {column for column, _ in columns}:
+                raise InternalError(f"{place} has no columns {', '.join(sorted(unknown))}")
+            row = [
+                "?" if column in values else "NULL" if place.startswith("info.") else _ZERO.get(kind, "NULL")
+                for column, kind in columns
+            ]
+            given += [values[column] for column, _ in columns if column in values]
+            marks.append(f"({', '.join(row)})")
+        if rows:
+            names = ", ".join(quote_identifier(column) for column, _ in columns)
+            self._connection.execute(f"INSERT INTO {place} ({names}) VALUES {', '.join(marks)}", given)
 
     def _show_names(self) -> None:
         """Fill the table of the names of relations, which the functions of the catalog look up."""
@@ -219,8 +225,8 @@ class PgCatalogEmulator:
     def show_rows(self, place: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Replace the rows of a table that shows the session."""
         self._connection.execute(f"DELETE FROM {place}")
-        for row in rows:
-            self.add_row(place, row)
+        for part in _iterate_parts(rows):
+            self.add_rows(place, part)
 
     def list_column_types(self) -> dict[str, str]:
         """List the engine types of the catalog's columns by name, without names that have several types."""
@@ -294,6 +300,13 @@ def _fetch_rows(found: duckdb.DuckDBPyConnection, end: float) -> list[tuple[Any,
             raise duckdb.InterruptException
         rows.append(row)
     return rows
+
+
+def _iterate_parts(rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+    """Yield the rows in parts that one statement adds."""
+    left = iter(rows)
+    while part := list(itertools.islice(left, _ROWS_AT_ONCE)):
+        yield part
 
 
 def _iterate_schema_numbers(place: str) -> Iterable[int]:

@@ -308,6 +308,10 @@ def test_every_function_of_the_emulator_can_be_called(catalogue: PgCatalog) -> N
             "SELECT a FROM t WHERE day >= date_trunc('month', $1::date) AND $2 < age",
             {1: Type.DATE, 2: Type.INTEGER},
         ),
+        (
+            "SELECT a FROM t WHERE oid = CAST($1 AS REGCLASS) AND age = $2 AND name = $3::name",
+            {2: Type.INTEGER},
+        ),
         ("SELECT (", {}),
     ],
 )

@@ -34,7 +34,7 @@ from dpsql.interfaces.server.protocol.tasks import (
     RunStatement,
     StatementDescription,
 )
-from dpsql.interfaces.server.protocol.values import Column, decode_value, expand_formats
+from dpsql.interfaces.server.protocol.values import UNKNOWN, Column, decode_value, expand_formats
 from dpsql.interfaces.server.statements import (
     MOST_CHARACTERS,
     MOST_STATEMENTS,
@@ -294,7 +294,8 @@ class ExtendedQuery:
         self._named.require_new_statement(message.name)
         self._transaction.require_accepted(statement)
         count = statement.parameters
-        types = (*message.types[:count], *(0,) * (count - len(message.types)))
+        stated = (0 if oid == UNKNOWN else oid for oid in message.types[:count])
+        types = (*stated, *(0,) * (count - len(message.types)))
         declaration = parse_declaration(statement)
         self._named.keep_statement(message.name, PreparedStatement(statement, types, declaration))
         self._out += messages.parse_complete()
