@@ -69,17 +69,24 @@ class PgCatalogEmulator:
             self._connection.execute(f"CREATE SCHEMA {schema}")
         self._database = database
         self._create_tables()
+        self._kept = dict[str, list[Mapping[str, Any]]]()
         self._fill_tables(tables)
+        self._add_kept_rows()
         self._show_names()
+        definitions = list[str]()
         for name, meanings in macros.items():
             found = (meaning.partition(" := ") for meaning in meanings)
             overloads = ", ".join(f"({given.strip()}) AS {value}" for given, _, value in found)
-            self._connection.execute(f"CREATE MACRO {prefix}{name} {overloads}")
+            definitions.append(f"CREATE MACRO {prefix}{name} {overloads}")
+        self._connection.execute("; ".join(definitions))
         lock_down(self._connection)
 
     def _create_tables(self) -> None:
         """Create every table of the catalog, empty."""
-        text = (Path(__file__).parent / "postgres_catalogue.txt").read_text(encoding="utf-8")
+        text, statements = (
+            (Path(__file__).parent / "postgres_catalogue.txt").read_text(encoding="utf-8"),
+            list[str](),
+        )
         for line in text.splitlines():
             if line.startswith("#"):
                 continue
@@ -90,23 +97,32 @@ class PgCatalogEmulator:
                 (column, kind) for column, _, kind in (c.partition(" ") for c in columns.split(", "))
             ]
             listed = ", ".join(f"{quote_identifier(column)} {kind}" for column, kind in self._columns[place])
-            self._connection.execute(f"CREATE TABLE {place} ({listed})")
+            statements.append(f"CREATE TABLE {place} ({listed})")
         for place, columns in _SHOWN.items():
             self._columns[place] = [(column.split()[0], column.split()[1]) for column in columns.split(", ")]
-            self._connection.execute(f"CREATE TABLE {place} ({columns})")
-        self._connection.execute("CREATE TABLE pg.pg_no_partitions (relid UINTEGER, parentrelid UINTEGER)")
-        self._connection.execute(
+            statements.append(f"CREATE TABLE {place} ({columns})")
+        statements.append("CREATE TABLE pg.pg_no_partitions (relid UINTEGER, parentrelid UINTEGER)")
+        statements.append(
             "CREATE TABLE pg.pg_keywords AS SELECT DISTINCT keyword_name AS word, upper(keyword_category[1]) AS catcode,"
             " keyword_category <> 'reserved' AS barelabel, keyword_category AS catdesc, NULL::VARCHAR AS baredesc"
             " FROM duckdb_keywords()"
         )
+        self._connection.execute("; ".join(statements))
 
-    def add_row(self, place: str, values: Mapping[str, Any]) -> None:
-        """Add a row to a table; columns that are not given are zero or false, and NULL in the information schema."""
-        self.add_rows(place, [values])
+    def _keep_row(self, place: str, values: Mapping[str, Any]) -> None:
+        """Keep a row for a table until `_add_kept_rows`: one statement for each row would take seconds."""
+        self._kept.setdefault(place, []).append(values)
 
-    def add_rows(self, place: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add rows to a table in one statement; see `add_row`."""
+    def _add_kept_rows(self) -> None:
+        for place, rows in self._kept.items():
+            self.show_rows(place, rows)
+        self._kept.clear()
+
+    def _add_rows(self, place: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add rows to a table in one statement.
+
+        Columns that are not given are zero or false, and NULL in the information schema.
+        """
         columns, marks, given = self._columns[place], list[str](), list[Any]()
         for values in rows:
             if unknown := values.keys() - {column for column, _ in columns}:
@@ -137,29 +153,29 @@ class PgCatalogEmulator:
         own = {"pg_catalog": _CATALOG, "information_schema": _INFORMATION, "public": _PUBLIC}
         for name, number in own.items():
             self._add_schema(name, number)
-        self.add_row("pg.pg_am", {"oid": 2, "amname": "heap", "amtype": "t"})
-        self.add_row("pg.pg_am", {"oid": BTREE, "amname": "btree", "amtype": "i"})
-        self.add_row("pg.pg_roles", {"oid": OWNER, "rolname": "owner", "rolconnlimit": -1})
-        self.add_row("pg.pg_database", {"oid": 5, "datname": database, "datdba": OWNER, "encoding": 6, "datcollate": "C", "datctype": "C",
+        self._keep_row("pg.pg_am", {"oid": 2, "amname": "heap", "amtype": "t"})
+        self._keep_row("pg.pg_am", {"oid": BTREE, "amname": "btree", "amtype": "i"})
+        self._keep_row("pg.pg_roles", {"oid": OWNER, "rolname": "owner", "rolconnlimit": -1})
+        self._keep_row("pg.pg_database", {"oid": 5, "datname": database, "datdba": OWNER, "encoding": 6, "datcollate": "C", "datctype": "C",
             "datallowconn": True, "datconnlimit": -1, "datlocprovider": "c"})  # fmt: skip
-        self.add_row(
+        self._keep_row(
             "pg.pg_timezone_names",
             {"name": "UTC", "abbrev": "UTC", "utc_offset": "00:00:00", "is_dst": False},
         )
-        self.add_row("info.information_schema_catalog_name", {"catalog_name": database})
+        self._keep_row("info.information_schema_catalog_name", {"catalog_name": database})
         for number, name in ((100, "default"), (950, "C")):
-            self.add_row("pg.pg_collation", {"oid": number, "collname": name, "collnamespace": _CATALOG})
+            self._keep_row("pg.pg_collation", {"oid": number, "collname": name, "collnamespace": _CATALOG})
         for number, (name, length, by_value, category, element, array, collation, spelling) in TYPES.items():
             both = (
                 (number, name, length, element, array, spelling),
                 (array, f"_{name}", -1, number, 0, f"{spelling}[]"),
             )
             for oid, typname, typlen, typelem, typarray, title in both:
-                self.add_row("pg.pg_type", {"oid": oid, "typname": typname, "typnamespace": _CATALOG, "typowner": OWNER, "typlen": typlen,
+                self._keep_row("pg.pg_type", {"oid": oid, "typname": typname, "typnamespace": _CATALOG, "typowner": OWNER, "typlen": typlen,
                     "typbyval": by_value and oid == number, "typtype": "b", "typisdefined": True, "typelem": typelem,
                     "typcategory": category if oid == number else "A", "typarray": typarray, "typdelim": ",",
                     "typcollation": collation, "typtypmod": -1, "typinput": "-", "typoutput": "-"})  # fmt: skip
-                self._connection.execute("INSERT INTO pg.shown_types VALUES (?, ?, ?)", [oid, typname, title])
+                self._keep_row("pg.shown_types", {"oid": oid, "typname": typname, "shown": title})
         catalog = [
             (place.partition(".")[2], schema)
             for place in self._columns
@@ -168,7 +184,7 @@ class PgCatalogEmulator:
         ]
         for number, (name, schema) in enumerate(catalog, 12_000):
             found = CLASS_NUMBERS.get(name, number) if schema == _CATALOG else number
-            self.add_row(*build_class_row(found, name, schema, 0))
+            self._keep_row(*build_class_row(found, name, schema, 0))
         places = {"": ("public", _PUBLIC)} | {name: (name, number) for name, number in own.items()}
         for title in tables:
             holder, _ = split_table_name(title)
@@ -183,11 +199,11 @@ class PgCatalogEmulator:
             self._add_table(numbers[title], (*places[holder], name), table, is_linked=title in linked)
         schemas = {title: places[split_table_name(title)[0]] for title in tables}
         for place, values in iterate_key_rows(database, tables, numbers, schemas):
-            self.add_row(place, values)
+            self._keep_row(place, values)
 
     def _add_schema(self, name: str, number: int) -> None:
-        self.add_row("pg.pg_namespace", {"oid": number, "nspname": name, "nspowner": OWNER})
-        self.add_row(
+        self._keep_row("pg.pg_namespace", {"oid": number, "nspname": name, "nspowner": OWNER})
+        self._keep_row(
             "info.schemata", {"catalog_name": self._database, "schema_name": name, "schema_owner": "owner"}
         )
 
@@ -198,18 +214,18 @@ class PgCatalogEmulator:
         schema, schema_number, name = called
         place, row = build_class_row(number, name, schema_number, len(table.columns))
         keys = {"relhasindex": bool(table.primary_key or table.unique_keys), "relhastriggers": is_linked}
-        self.add_row(place, row | keys)
-        self.add_row("pg.pg_tables", {"schemaname": schema, "tablename": name, "tableowner": "owner"})
+        self._keep_row(place, row | keys)
+        self._keep_row("pg.pg_tables", {"schemaname": schema, "tablename": name, "tableowner": "owner"})
         for place in ("pg.pg_stat_all_tables", "pg.pg_stat_user_tables"):
-            self.add_row(place, {"relid": number, "schemaname": schema, "relname": name})
-        self.add_row("info.tables", {"table_catalog": self._database, "table_schema": schema, "table_name": name, "table_type": "BASE TABLE",
+            self._keep_row(place, {"relid": number, "schemaname": schema, "relname": name})
+        self._keep_row("info.tables", {"table_catalog": self._database, "table_schema": schema, "table_name": name, "table_type": "BASE TABLE",
             "is_insertable_into": "NO", "is_typed": "NO"})  # fmt: skip
         self._add_comment(number, 0, table.comment)
         for at, column in enumerate(table.columns, 1):
-            self.add_row(*build_column_row(number, at, column))
+            self._keep_row(*build_column_row(number, at, column))
             typname, _, _, _, _, _, _, spelling = TYPES[column.oid]
             precision, radix, scale = PRECISION.get(column.oid, (None, None, None))
-            self.add_row("info.columns", {"table_catalog": self._database, "table_schema": schema, "table_name": name,
+            self._keep_row("info.columns", {"table_catalog": self._database, "table_schema": schema, "table_name": name,
                 "column_name": column.name, "ordinal_position": at, "is_nullable": "NO" if column.required else "YES",
                 "data_type": spelling, "udt_catalog": self._database, "udt_schema": "pg_catalog", "udt_name": typname,
                 "numeric_precision": precision, "numeric_precision_radix": radix, "numeric_scale": scale,
@@ -219,14 +235,14 @@ class PgCatalogEmulator:
 
     def _add_comment(self, number: int, place: int, comment: str | None) -> None:
         if comment is not None:
-            self.add_row("pg.pg_description", {"objoid": number, "classoid": CLASS_NUMBERS["pg_class"], "objsubid": place,
+            self._keep_row("pg.pg_description", {"objoid": number, "classoid": CLASS_NUMBERS["pg_class"], "objsubid": place,
                 "description": comment})  # fmt: skip
 
     def show_rows(self, place: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Replace the rows of a table that shows the session."""
         self._connection.execute(f"DELETE FROM {place}")
         for part in _iterate_parts(rows):
-            self.add_rows(place, part)
+            self._add_rows(place, part)
 
     def list_column_types(self) -> dict[str, str]:
         """List the engine types of the catalog's columns by name, without names that have several types."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -248,3 +250,33 @@ def test_columns_without_names_are_called_as_in_postgresql(served_hospital: Serv
         assert re.findall(rb"(?:^..|\0.{18})([\w?]+)(?=\0)", description, re.DOTALL) == [
             b"current_schema", b"version", b"count", b"?column?"
         ]  # fmt: skip
+
+
+PSQL = r"""\d \d+ \dS \dS+ \da \daS \dA \dA+ \dAc \dAf \dAp \db \db+ \dc \dcS \dconfig \dC \dC+ \dd \dD \dDS \ddp \dE \des \deu \dew \det
+\df \dfS \df+ \dF \dFd \dFp \dFt \dg \dg+ \du \du+ \di \di+ \diS \dl \dL \dLS \dm \dm+ \dn \dn+ \dnS \do \doS \dO \dOS \dp \dP \dP+
+\drds \dRp \dRp+ \dRs \dRs+ \ds \ds+ \dt \dt+ \dtS+ \dT \dT+ \dTS \dv \dv+ \dvS \dx \dx+ \dX \dy \dy+ \l \l+ \z \dti \dtvmsE""".split() + [
+    r"\d visits", r"\d+ visits", r"\d patients", r"\d+ patients", r"\d wards", r"\d emr.labs", r"\d emr.*", r"\dt emr.*", r"\dt v*",
+    r'\d "visits"', r"\du ana", r"\df a*", r"\dp visits", r"\sv visits", r"\dconfig *",
+]  # fmt: skip
+"""psql's commands that look at the catalog."""
+
+
+@pytest.mark.skipif(shutil.which("psql") is None, reason="psql is not installed")
+@pytest.mark.parametrize("dialect", ["postgres", "duckdb"])
+def test_psql_describes_tables_with_their_keys(served_hospital: Served, dialect: str) -> None:
+    told = subprocess.run(
+        ["psql", "-X", "-q", served_hospital.dsn(options=f"-cdpsql.dialect={dialect}")],
+        input="\n".join(PSQL),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert "ERROR" not in told.stderr, told.stderr
+    for shown in (
+        '"patients_pkey" PRIMARY KEY, btree (patient_id)',
+        '"visits_visit_id_key" UNIQUE CONSTRAINT, btree (visit_id)',
+        '"visits_patient_id_fkey" FOREIGN KEY (patient_id) REFERENCES patients(patient_id)',
+    ):
+        assert shown in told.stdout
+    assert "secrets" not in told.stdout
