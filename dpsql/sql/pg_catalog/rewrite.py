@@ -118,7 +118,9 @@ def _reads_only_catalog(tree: exp.Expr, declared: Collection[str], dialect: str)
 
 
 def _calls_catalog(tree: exp.Expr) -> bool:
-    """Return whether a query calls a function of PostgreSQL's catalog, which other dialects do not have."""
+    """Return whether a query calls a function or names a type of PostgreSQL's catalog, which other dialects do not have."""
+    if tree.find(exp.ObjectIdentifier) is not None:
+        return True
     names = {get_function_name(call) for call in tree.find_all(exp.Func)}
     return any(
         name in MACROS or name in TABLE_FUNCTIONS or name in SESSION_FUNCTIONS - _SHARED for name in names

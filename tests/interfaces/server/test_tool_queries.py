@@ -252,12 +252,14 @@ def test_columns_without_names_are_called_as_in_postgresql(served_hospital: Serv
         ]  # fmt: skip
 
 
-PSQL = r"""\d \d+ \dS \dS+ \da \daS \dA \dA+ \dAc \dAf \dAp \db \db+ \dc \dcS \dconfig \dC \dC+ \dd \dD \dDS \ddp \dE \des \deu \dew \det
-\df \dfS \df+ \dF \dFd \dFp \dFt \dg \dg+ \du \du+ \di \di+ \diS \dl \dL \dLS \dm \dm+ \dn \dn+ \dnS \do \doS \dO \dOS \dp \dP \dP+
-\drds \dRp \dRp+ \dRs \dRs+ \ds \ds+ \dt \dt+ \dtS+ \dT \dT+ \dTS \dv \dv+ \dvS \dx \dx+ \dX \dy \dy+ \l \l+ \z \dti \dtvmsE""".split() + [
-    r"\d visits", r"\d+ visits", r"\d patients", r"\d+ patients", r"\d wards", r"\d emr.labs", r"\d emr.*", r"\dt emr.*", r"\dt v*",
-    r'\d "visits"', r"\du ana", r"\df a*", r"\dp visits", r"\sv visits", r"\dconfig *",
-]  # fmt: skip
+PSQL = re.split(
+    r"\s+(?=\\)",
+    r"""\d \d+ \dS \dS+ \da \daS \dA \dA+ \dAc \dAf \dAp \db \db+ \dc \dcS \dconfig \dC \dC+ \dd \dD \dDS \ddp \dE \des \deu \dew
+    \det \df \dfS \df+ \dF \dFd \dFp \dFt \dg \dg+ \du \du+ \di \di+ \diS \dl \dL \dLS \dm \dm+ \dn \dn+ \dnS \do \doS \dO \dOS
+    \dp \dP \dP+ \drds \dRp \dRp+ \dRs \dRs+ \ds \ds+ \dt \dt+ \dtS+ \dT \dT+ \dTS \dv \dv+ \dvS \dx \dx+ \dX \dy \dy+ \l \l+ \z
+    \dti \dtvmsE \d visits \d+ visits \d patients \d+ patients \d wards \d emr.labs \d emr.* \dt emr.* \dt v* \d "visits" \du ana
+    \df a* \dp visits \sv visits \dconfig *""",
+)
 """psql's commands that look at the catalog."""
 
 
