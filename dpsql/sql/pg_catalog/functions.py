@@ -30,7 +30,19 @@ _MAY_CONNECT = _allow_privileges("connect")
 _NAME_PARTS = 'regexp_extract_all(n, \'"[^"]*"|[^."]+\')'
 _IS_PLAIN = "regexp_full_match(x, '[a-z_][a-z0-9_$]*')"
 _QUOTED = "'\"' || replace(x, '\"', '\"\"') || '\"'"
-_DEFINITION = "(SELECT any_value(definition) FROM pg.shown_definitions WHERE oid = o"
+# Each lookup renames the columns that it reads: an argument such as `oid` would be taken for a column of the lookup's table.
+_COMMENTS = (
+    "(SELECT objoid AS own_oid, objsubid AS own_place, description AS own_text FROM pg.pg_description)"
+)
+_DEFINITIONS = "(SELECT oid AS own_oid, place AS own_place, definition AS own_text FROM pg.shown_definitions)"
+_RELATIONS = "(SELECT oid AS own_oid, shown AS own_shown FROM pg.shown_classes)"
+_PARTS = "(SELECT oid AS own_oid, parts AS own_parts FROM pg.shown_names)"
+_ROLES = "(SELECT oid AS own_oid, rolname AS own_name FROM pg.pg_roles)"
+_SCHEMAS = "(SELECT oid AS own_oid, nspname AS own_name FROM pg.pg_namespace)"
+_SETTINGS = "(SELECT lower(name) AS own_name, setting AS own_value FROM pg.pg_settings)"
+_TYPES = "(SELECT oid AS own_oid, typname AS own_name, shown AS own_shown FROM pg.shown_types)"
+_DEFINITION = f"(SELECT any_value(own_text) FROM {_DEFINITIONS} WHERE own_oid = o AND own_place"
+_COMMENT = f"(SELECT any_value(own_text) FROM {_COMMENTS} WHERE own_oid = o AND own_place"
 
 MACROS: Mapping[str, tuple[str, ...]] = {
     EXPAND_ARRAY: ("a := unnest(list_transform(a, lambda x, i: {'x': x, 'n': i}))",),
@@ -38,8 +50,8 @@ MACROS: Mapping[str, tuple[str, ...]] = {
     "array_lower": ("a, d := list_transform([len(a)], lambda x: CASE WHEN x > 0 THEN 1 END)[1]",),
     "array_upper": ("a, d := list_transform([len(a)], lambda x: CASE WHEN x > 0 THEN x END)[1]",),
     "array_remove": ("a, x := list_filter(a, lambda i: i IS DISTINCT FROM x)",),
-    "col_description": ("o, n := (SELECT any_value(description) FROM pg.pg_description WHERE objoid = o AND objsubid = n)",),
-    "format_type": ("o, m := (SELECT any_value(shown) FROM pg.shown_types WHERE oid = o)",),
+    "col_description": (f"o, n := {_COMMENT} = n)",),
+    "format_type": (f"o, m := (SELECT any_value(own_shown) FROM {_TYPES} WHERE own_oid = o)",),
     "getdatabaseencoding": (" := 'UTF8'",),
     "has_any_column_privilege": (f"t, p := {_MAY_SELECT}", f"u, t, p := {_MAY_SELECT}"),
     "has_column_privilege": (f"t, c, p := {_MAY_SELECT}", f"u, t, c, p := {_MAY_SELECT}"),
@@ -53,8 +65,8 @@ MACROS: Mapping[str, tuple[str, ...]] = {
     "int4": ("x := CAST(x AS INTEGER)",),
     "int8": ("x := CAST(x AS BIGINT)",),
     "obj_description": (
-        "o := (SELECT any_value(description) FROM pg.pg_description WHERE objoid = o AND objsubid = 0)",
-        "o, c := (SELECT any_value(description) FROM pg.pg_description WHERE objoid = o AND objsubid = 0)",
+        f"o := {_COMMENT} = 0)",
+        f"o, c := {_COMMENT} = 0)",
     ),
     "parse_ident": (
         f"n := list_transform({_NAME_PARTS}, lambda x: CASE WHEN x LIKE '\"%' THEN x[2:-2] ELSE lower(trim(x)) END)",
@@ -71,7 +83,7 @@ MACROS: Mapping[str, tuple[str, ...]] = {
     "pg_database_size": ("d := NULL::BIGINT",),
     "pg_encoding_to_char": ("n := CASE WHEN n = 6 THEN 'UTF8' ELSE '' END",),
     "pg_function_is_visible": ("o := true",),
-    "pg_get_constraintdef": (f"o := {_DEFINITION} AND place = 0)", f"o, p := {_DEFINITION} AND place = 0)"),
+    "pg_get_constraintdef": (f"o := {_DEFINITION} = 0)", f"o, p := {_DEFINITION} = 0)"),
     "pg_get_expr": ("e, o := NULL::VARCHAR", "e, o, p := NULL::VARCHAR"),
     "pg_get_function_arg_default": ("o, n := NULL::VARCHAR",),
     "pg_get_function_arguments": ("o := NULL::VARCHAR",),
@@ -79,7 +91,7 @@ MACROS: Mapping[str, tuple[str, ...]] = {
     "pg_get_function_result": ("o := NULL::VARCHAR",),
     "pg_get_function_sqlbody": ("o := NULL::VARCHAR",),
     "pg_get_functiondef": ("o := NULL::VARCHAR",),
-    "pg_get_indexdef": (f"o := {_DEFINITION} AND place = 0)", f"o, n, p := {_DEFINITION} AND place = n)"),
+    "pg_get_indexdef": (f"o := {_DEFINITION} = 0)", f"o, n, p := {_DEFINITION} = n)"),
     "pg_get_partkeydef": ("o := NULL::VARCHAR",),
     "pg_get_ruledef": ("o := NULL::VARCHAR", "o, p := NULL::VARCHAR"),
     "pg_get_serial_sequence": ("t, c := NULL::VARCHAR",),
@@ -102,7 +114,7 @@ MACROS: Mapping[str, tuple[str, ...]] = {
     "pg_relation_is_publishable": ("o := false",),
     "pg_relation_size": ("o := NULL::BIGINT", "o, f := NULL::BIGINT"),
     # A setting whose name is not a constant; the name of the macro says which table it reads.
-    "pg_settings_value": ("n := (SELECT any_value(setting) FROM pg.pg_settings WHERE lower(name) = lower(n))",),
+    "pg_settings_value": (f"n := (SELECT any_value(own_value) FROM {_SETTINGS} WHERE own_name = lower(n))",),
     "pg_size_pretty": ("n := NULL::VARCHAR",),
     "pg_stat_get_numscans": ("o := NULL::BIGINT",),
     "pg_statistics_obj_is_visible": ("o := true",),
@@ -124,18 +136,18 @@ MACROS: Mapping[str, tuple[str, ...]] = {
     "quote_ident": (f"n := list_transform([n], lambda x: CASE WHEN {_IS_PLAIN} THEN x ELSE {_QUOTED} END)[1]",),
     "quote_literal": ("n := '''' || replace(CAST(n AS VARCHAR), '''', '''''') || ''''",),
     "regclass_name": (
-        "o := (SELECT any_value(shown) FROM pg.shown_classes WHERE oid = TRY_CAST(CAST(o AS VARCHAR) AS UINTEGER))",
+        f"o := (SELECT any_value(own_shown) FROM {_RELATIONS} WHERE own_oid = TRY_CAST(CAST(o AS VARCHAR) AS UINTEGER))",
     ),
     "regtype_name": (
-        "o := (SELECT any_value(shown) FROM pg.shown_types WHERE lower(CAST(o AS VARCHAR)) IN (CAST(oid AS VARCHAR), shown, typname))",
+        f"o := (SELECT any_value(own_shown) FROM {_TYPES} WHERE lower(CAST(o AS VARCHAR)) IN (CAST(own_oid AS VARCHAR), own_shown, own_name))",
     ),
-    "schema_name": ("o := (SELECT any_value(nspname) FROM pg.pg_namespace WHERE oid = o)",),
+    "schema_name": (f"o := (SELECT any_value(own_name) FROM {_SCHEMAS} WHERE own_oid = o)",),
     "shobj_description": ("o, c := NULL::VARCHAR",),
-    "to_regclass": (f"n := (SELECT any_value(oid) FROM pg.shown_names WHERE parts = {PREFIX}parse_ident(n))",),
-    "to_regnamespace": (f"n := (SELECT any_value(oid) FROM pg.pg_namespace WHERE nspname = {PREFIX}parse_ident(n)[1])",),
-    "to_regrole": (f"n := (SELECT any_value(oid) FROM pg.pg_roles WHERE rolname = {PREFIX}parse_ident(n)[1])",),
+    "to_regclass": (f"n := (SELECT any_value(own_oid) FROM {_PARTS} WHERE own_parts = {PREFIX}parse_ident(n))",),
+    "to_regnamespace": (f"n := (SELECT any_value(own_oid) FROM {_SCHEMAS} WHERE own_name = {PREFIX}parse_ident(n)[1])",),
+    "to_regrole": (f"n := (SELECT any_value(own_oid) FROM {_ROLES} WHERE own_name = {PREFIX}parse_ident(n)[1])",),
     "to_regtype": (
-        "n := (SELECT any_value(oid) FROM pg.shown_types WHERE lower(regexp_extract(n, '([^.\"]+)\"?$', 1)) IN (shown, typname))",
+        f"n := (SELECT any_value(own_oid) FROM {_TYPES} WHERE lower(regexp_extract(n, '([^.\"]+)\"?$', 1)) IN (own_shown, own_name))",
     ),
     "txid_current": (" := 1::BIGINT",),
     "txid_current_if_assigned": (" := NULL::BIGINT",),

@@ -22,8 +22,9 @@ def normalize_tokens(tokens: list[Token]) -> list[Token]:
         plain = tokens[at].token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
         word = tokens[at].text.lower() if plain else ""
         following = [token.token_type for token in tokens[at + 1 : at + 2]]
+        is_inner = bool(tokens_left) and tokens_left[-1].token_type is TokenType.DOT
         if following == [TokenType.DOT] and (
-            word == "pg_catalog"
+            (word == "pg_catalog" and not is_inner)
             or (
                 word == "information_schema"
                 and [each.text for each in tokens[at + 2 : at + 3]] == [EXPAND_ARRAY]

@@ -282,3 +282,27 @@ def test_psql_describes_tables_with_their_keys(served_hospital: Served, dialect:
     ):
         assert shown in told.stdout
     assert "secrets" not in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        (
+            "SELECT pg_get_constraintdef(oid) FROM pg_constraint ORDER BY conname",
+            [["PRIMARY KEY (patient_id)"], ["FOREIGN KEY (patient_id) REFERENCES patients(patient_id)"], ["UNIQUE (visit_id)"]],
+        ),
+        ("SELECT obj_description(oid) FROM pg_class WHERE relname = 'wards'", [["public"]]),
+        ("SELECT format_type(oid, NULL) FROM pg_type WHERE typname = 'int8'", [["bigint"]]),
+        ("SELECT oid::regclass FROM pg_class WHERE relname = 'wards'", [["wards"]]),
+        ("SELECT oid::regtype FROM pg_type WHERE typname = 'bool'", [["boolean"]]),
+        ("SELECT oid::regnamespace FROM pg_namespace WHERE nspname = 'emr'", [["emr"]]),
+        ("SELECT current_setting(name) FROM pg_settings WHERE name = 'jit'", [["off"]]),
+        ("SELECT relname::regclass::oid FROM pg_class WHERE relname = 'wards'", [["16386"]]),
+        ("SELECT relname FROM clinic.pg_catalog.pg_class WHERE oid = 16386", [["wards"]]),
+    ],
+)  # fmt: skip
+def test_arguments_are_columns_of_the_query(served_hospital: Served, text: str, rows: list[Any]) -> None:
+    """A column without its table, as an argument, is not taken for one of the table that the function looks in."""
+    with RawClient(served_hospital.port, "ana", PASSWORD) as client:
+        told = client.query(text)
+        assert rows_of(told) == rows, told
