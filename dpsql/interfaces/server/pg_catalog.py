@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from fractions import Fraction
 from functools import lru_cache, partial
 from threading import Condition
 from typing import Any
 
 from dpsql.backends.analyst_schema import AnalystSchema, AnalystTable
-from dpsql.backends.pg_catalog_emulator import EmulatedColumn, PgCatalogEmulator
+from dpsql.backends.pg_catalog_emulator import PgCatalogEmulator
+from dpsql.backends.pg_catalog_rows import OWNER, EmulatedColumn, EmulatedTable, ForeignKey
 from dpsql.interfaces.server.protocol.messages import SERVER_VERSION
 from dpsql.interfaces.server.protocol.values import (
     BOOL,
     DATE,
     FLOAT8,
+    INT2VECTOR,
     INT8,
     OID,
+    OIDVECTOR,
     TEXT,
     TIMESTAMP,
     Column,
@@ -26,9 +31,10 @@ from dpsql.interfaces.server.protocol.values import (
 )
 from dpsql.plan.types import Type
 from dpsql.policy import Column as PolicyColumn
-from dpsql.policy import Policy, normalize_name
+from dpsql.policy import Policy, Table, normalize_name
+from dpsql.sql.pg_catalog.functions import MACROS, PREFIX
 from dpsql.sql.pg_catalog.parameters import ListType, infer_parameter_types
-from dpsql.sql.pg_catalog.rewrite import MACROS, PREFIX, CatalogQuery, parse_catalog_query
+from dpsql.sql.pg_catalog.rewrite import CatalogQuery, parse_catalog_query
 
 DATABASE = "dpsql"
 _OIDS = {
@@ -39,6 +45,13 @@ _OIDS = {
     Type.TIMESTAMP: TIMESTAMP,
     Type.BOOLEAN: BOOL,
 }
+_CATALOG_TYPES = {
+    **dict.fromkeys(("INTEGER", "UINTEGER", "SMALLINT", "BIGINT"), Type.INTEGER), "BOOLEAN": Type.BOOLEAN,
+    "DOUBLE": Type.DOUBLE, "TIMESTAMP": Type.TIMESTAMP, "VARCHAR": Type.VARCHAR,
+}  # fmt: skip
+"""Types of the catalog's columns, as parameters are compared with them."""
+_VECTORS = {"USMALLINT[]": INT2VECTOR, "UBIGINT[]": OIDVECTOR}
+"""Engine types of the emulator's columns that are vectors in PostgreSQL."""
 _LISTED = 20
 _REMEMBERED = 64
 """The number of texts that are cached with whether they are catalog queries: clients send the same ones again."""
@@ -54,25 +67,30 @@ class PgCatalog:
         declared = frozenset(map(normalize_name, policy.tables))
         self._match_cached = lru_cache(_REMEMBERED)(partial(parse_catalog_query, declared=declared))
         self._seconds = seconds
-        tables = {
-            table.name: (_describe_table(policy, table), _list_columns(policy, table))
-            for table in catalog.tables.values()
-        }
+        tables = _build_tables(policy, catalog)
         self._types = dict[str, Type]()
         for table in catalog.tables.values():
             for name, facts in table.columns.values():
                 self._types.setdefault(normalize_name(name), facts.type)
         self._create_emulator = partial(PgCatalogEmulator, DATABASE, tables, MACROS, PREFIX)
         self._idle, self._free = [self._create_emulator()], Condition()
+        self._catalog_types = {
+            name: _CATALOG_TYPES[kind]
+            for name, kind in self._idle[0].list_column_types().items()
+            if kind in _CATALOG_TYPES
+        }
         self._creatable = limit - 1
 
-    def match_query(self, text: str) -> CatalogQuery | None:
-        """Return the catalog query of a text, or None if it is for the engine."""
-        return self._match_cached(text)
+    def match_query(self, text: str, dialect: str = "postgres") -> CatalogQuery | None:
+        """Return the catalog query of a text, or None if it is for the engine, which reads it in this dialect."""
+        return self._match_cached(text, dialect=dialect)
 
     def infer_parameter_types(self, text: str, types: tuple[int, ...]) -> tuple[int, ...]:
         """Infer the types of a statement's parameters: as the client states, else from the context, else text."""
-        found = {} if all(types) else infer_parameter_types(text, self._types)
+        if all(types):
+            return types
+        is_catalog = self.match_query(text) is not None
+        found = infer_parameter_types(text, self._catalog_types if is_catalog else self._types)
         return tuple(
             given or _get_parameter_oid(found.get(number, Type.VARCHAR))
             for number, given in enumerate(types, 1)
@@ -87,23 +105,28 @@ class PgCatalog:
         activity: Callable[[], Sequence[Mapping[str, Any]]] = tuple,
         *,
         assign: Callable[[str, str], str],
+        settings: Callable[[], Sequence[tuple[str, str]]] = tuple,
     ) -> tuple[tuple[Column, ...], list[tuple[Any, ...]]]:
         """Return the columns and rows of a catalog query. Raises QueryRejected if it is not supported.
 
-        `activity` returns the rows of pg_stat_activity that the user may see, and `assign` runs set_config.
+        `activity` returns the rows of pg_stat_activity that the user may see, `assign` runs set_config, and `settings` lists the
+        session's settings.
         """
         session = {
             "current_user": user,
             "database": DATABASE,
+            "schema": "public",
             "process": "0",
             "version": f"PostgreSQL {SERVER_VERSION} (dpsql: answers are differentially private)",
+            "moment": datetime.now(UTC).replace(tzinfo=None).isoformat(" "),
         }
         written = query.to_duckdb_sql(session, setting, values, assign)
         with self._acquire_emulator() as emulator:
-            if "pg_stat_activity" in written:
-                emulator.show_activity(DATABASE, activity())
+            for place, build_rows in _SESSION_ROWS.items():
+                if place.partition(".")[2] in written:
+                    emulator.show_rows(place, build_rows(_Session(user, emulator, activity, settings)))
             columns, rows = emulator.answer_statement(written, self._seconds)
-        return tuple(Column(name, get_oid(kind)) for name, kind in columns), rows
+        return tuple(Column(name, _VECTORS.get(kind) or get_oid(kind)) for name, kind in columns), rows
 
     @contextmanager
     def _acquire_emulator(self) -> Iterator[PgCatalogEmulator]:
@@ -137,6 +160,120 @@ def _get_parameter_oid(kind: Type | ListType) -> int:
     if isinstance(kind, ListType):
         return get_array_oid(OID if kind.item is None else _get_parameter_oid(kind.item))
     return _OIDS.get(kind, TEXT)
+
+
+def _build_tables(policy: Policy, catalog: AnalystSchema) -> dict[str, EmulatedTable]:
+    """Return the tables as clients see them, with the keys whose columns analysts may use."""
+    columns = {table.name: _list_columns(policy, table) for table in catalog.tables.values()}
+    shown = {
+        normalize_name(name): {normalize_name(column.name): column.name for column in listed}
+        for name, listed in columns.items()
+    }
+    spelt = {normalize_name(name): name for name in columns}
+    return {
+        table.name: EmulatedTable(
+            _describe_table(policy, table),
+            columns[table.name],
+            _find_columns(shown[normalize_name(table.name)], _get_primary_key(policy.tables[table.name])),
+            tuple(
+                filter(
+                    None,
+                    (
+                        _find_columns(shown[normalize_name(table.name)], key)
+                        for key in policy.tables[table.name].unique or ()
+                    ),
+                )
+            ),
+            tuple(_iterate_foreign_keys(policy.tables[table.name], normalize_name(table.name), shown, spelt)),
+        )
+        for table in catalog.tables.values()
+    }
+
+
+def _get_primary_key(table: Table) -> tuple[str, ...]:
+    """Return the unit's column of a table with one row for each unit, else nothing."""
+    has_one = table.unit is not None and table.rows_per_unit == 1
+    return (table.unit,) if has_one and table.unit is not None else ()
+
+
+def _iterate_foreign_keys(
+    table: Table, name: str, shown: Mapping[str, Mapping[str, str]], spelt: Mapping[str, str]
+) -> Iterator[ForeignKey]:
+    for link in table.all_links:
+        target = normalize_name(link.table)
+        columns = _find_columns(shown[name], link.names)
+        references = _find_columns(shown.get(target, {}), link.keys)
+        if columns and references:
+            yield ForeignKey(columns, spelt[target], references)
+
+
+def _find_columns(shown: Mapping[str, str], names: Sequence[str]) -> tuple[str, ...]:
+    """Return columns as they are spelled, or nothing if analysts may not use one of them."""
+    found = tuple(shown.get(normalize_name(name), "") for name in names)
+    return found if all(found) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """The session that a catalog query is of."""
+
+    user: str
+    emulator: PgCatalogEmulator
+    activity: Callable[[], Sequence[Mapping[str, Any]]]
+    settings: Callable[[], Sequence[tuple[str, str]]]
+
+    def list_activity(self) -> list[Mapping[str, Any]]:
+        """Return the rows of pg_stat_activity."""
+        return [{"datid": 5, "datname": DATABASE, "usesysid": _USER, **row} for row in self.activity()]
+
+    def list_roles(self) -> list[Mapping[str, Any]]:
+        """Return the user itself and the owner of the tables: other users are not shown."""
+        own = {
+            "oid": _USER,
+            "rolname": self.user,
+            "rolcanlogin": True,
+            "rolinherit": True,
+            "rolconnlimit": -1,
+        }
+        return [{"oid": OWNER, "rolname": "owner", "rolconnlimit": -1}, own]
+
+    def list_users(self) -> list[Mapping[str, Any]]:
+        """Return the user itself."""
+        return [{"usename": self.user, "usesysid": _USER}]
+
+    def list_settings(self) -> list[Mapping[str, Any]]:
+        """Return the rows of pg_settings."""
+        return [
+            {"name": name, "setting": value, "context": "user", "vartype": "string", "source": "session",
+             "category": "dpsql" if name.startswith("dpsql.") else "PostgreSQL", "reset_val": value, "short_desc": ""}
+            for name, value in self.settings()
+        ]  # fmt: skip
+
+    def list_privileges(self) -> list[Mapping[str, Any]]:
+        """Return the tables of the policy, which every user may read."""
+        return [
+            {"grantor": "owner", "grantee": self.user, "table_catalog": DATABASE, "table_schema": schema,
+             "table_name": table, "privilege_type": "SELECT", "is_grantable": "NO", "with_hierarchy": "NO"}
+            for schema, table in self.emulator.list_tables()
+        ]  # fmt: skip
+
+    def list_role_names(self) -> list[Mapping[str, Any]]:
+        """Return the name of the user's role."""
+        return [{"role_name": self.user}]
+
+
+_USER = 16_000
+"""The number of the session's user in the catalog."""
+_SESSION_ROWS: Mapping[str, Callable[[_Session], Sequence[Mapping[str, Any]]]] = {
+    "pg.pg_stat_activity": _Session.list_activity,
+    "pg.pg_roles": _Session.list_roles,
+    "pg.pg_user": _Session.list_users,
+    "pg.pg_settings": _Session.list_settings,
+    "info.table_privileges": _Session.list_privileges,
+    "info.role_table_grants": _Session.list_privileges,
+    "info.enabled_roles": _Session.list_role_names,
+}
+"""Tables of the catalog whose rows are those of the session."""
 
 
 def _list_columns(policy: Policy, table: AnalystTable) -> list[EmulatedColumn]:

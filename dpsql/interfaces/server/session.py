@@ -95,12 +95,12 @@ class CatalogQueries:
         )
 
     def _can_be_catalog_query(self, statement: Statement) -> bool:
-        return self._settings.dialect == "postgres" and not statement.is_explain
+        return not statement.is_explain
 
     def _match_query(self, statement: Statement) -> CatalogQuery | None:
         if not self._can_be_catalog_query(statement):
             return None
-        return self._service.pg_catalog.match_query(statement.text)
+        return self._service.pg_catalog.match_query(statement.text, self._settings.dialect)
 
     def _run_query(
         self, query: CatalogQuery, values: tuple[Any, ...], settings: Settings
@@ -109,7 +109,13 @@ class CatalogQueries:
         user = self._runner.user
         seen = partial(self._service.activity.list_visible_rows, user)
         return self._service.pg_catalog.answer_query(
-            query, user.name, self._find_setting, values, seen, assign=settings.assign_value
+            query,
+            user.name,
+            self._find_setting,
+            values,
+            seen,
+            assign=settings.assign_value,
+            settings=settings.list_values,
         )
 
     def _find_setting(self, name: str) -> str | None:

@@ -105,6 +105,15 @@ class _Setting:
     is_fixed: bool = False
 
 
+_FIXED = {
+    "block_size": "8192", "data_checksums": "off", "default_transaction_deferrable": "off", "lc_collate": "C", "lc_ctype": "C",
+    "lc_messages": "C", "lc_monetary": "C", "lc_numeric": "C", "lc_time": "C", "listen_addresses": "localhost",
+    "max_connections": "200", "max_function_args": "100", "segment_size": "131072", "shared_preload_libraries": "",
+    "ssl": "off", "transaction_deferrable": "off", "wal_level": "replica", "max_prepared_transactions": "0",
+    "session_replication_role": "origin", "hot_standby": "on", "default_tablespace": "", "temp_tablespaces": "",
+    "default_table_access_method": "heap", "password_encryption": "scram-sha-256", "role": "none",
+}  # fmt: skip
+"""Settings that tools ask for and nobody changes, with PostgreSQL's values."""
 _KNOWN = {
     setting.name.lower(): setting
     for setting in (
@@ -139,6 +148,7 @@ _KNOWN = {
         _Setting("synchronous_commit", "on"),
         _Setting("geqo", "on"),
         _Setting("max_index_keys", "32", is_fixed=True),
+        *(_Setting(name, value, is_fixed=True) for name, value in _FIXED.items()),
         _Setting("dpsql.epsilon", "", lambda value: _parse_amount(value, "epsilon")),
         _Setting("dpsql.delta", "", lambda value: _parse_amount(value, "delta")),
         _Setting("dpsql.max_groups", "", lambda value: value and _parse_groups(value)),
@@ -314,6 +324,11 @@ _SET = re.compile(
     r"|(?P<name>[\w.]++)(?:\s*+=|\s++TO\b)\s*+)(?P<value>.*)",
     re.IGNORECASE | re.DOTALL,
 )
+_IDENTITY = re.compile(
+    r"SET\s+(?:(?:SESSION|LOCAL)\s+)?(?:SESSION\s+AUTHORIZATION\s+DEFAULT|ROLE\s+(?:=\s*|TO\s+)?'?(?:NONE|DEFAULT)'?)\s*",
+    re.IGNORECASE,
+)
+"""SET that returns to the user who logged in, as pools send it."""
 _TAGS = {"begin": "BEGIN", "commit": "COMMIT", "rollback": "ROLLBACK", "savepoint": "SAVEPOINT"}
 _TAGS |= {"release": "RELEASE", "rollback to": "ROLLBACK"}
 _DISCARDS = {"all", "plans", "sequences", "temp", "temporary"}
@@ -512,12 +527,16 @@ class UtilityStatements:
         name = text.split(None, 1)[1].strip() if len(text.split(None, 1)) > 1 else ""
         if name.lower() == "all":
             self._settings.reset_all()
+        elif name.lower() in ("role", "session authorization"):
+            pass  # the user is always the one who logged in
         else:
             self._settings.set_value(name, None)
         return Answer("RESET", statuses=self._settings.list_changes(before))
 
     def _run_set(self, text: str) -> Answer:
         before = self._settings.get_reported()
+        if _IDENTITY.fullmatch(text):
+            return Answer("SET")
         match = _SET.fullmatch(text)
         if match is None:
             raise StatementError(

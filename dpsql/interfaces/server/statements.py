@@ -12,6 +12,10 @@ from dpsql.sql.parse.scanner import PieceKind, iterate_pieces, iterate_statement
 
 _CAST = re.compile(r'::(?:(?:[\w$]+|"[^"]*")\[\]|(?:VARCHAR|TEXT)(?![\w$(\[]))', re.IGNORECASE)
 """A cast to an array, or to text of any length."""
+_NUMBER_CAST = re.compile(
+    r"::(?:FLOAT\((?:2[5-9]|[34]\d|5[0-3])\)|NUMERIC|DECIMAL)(?![\w$(\[])", re.IGNORECASE
+)
+"""A cast to a number with a fraction as SQLAlchemy writes it; the parameter's value is a double."""
 _CONTROL = {
     "begin": "begin",
     "start transaction": "begin",
@@ -90,21 +94,33 @@ def count_parameters(text: str) -> int:
 def to_named_parameters(text: str) -> tuple[str, list[int]]:
     """Return the statement with `:p1` for `$1`, and the places of the letters p in the new text.
 
-    A cast to text or to an array directly after a parameter is replaced by spaces, since the parameter's value has its type.
+    A cast to text or to an array directly after a parameter is replaced by spaces, since the parameter's value has its type, and
+    one to a number with a fraction by a cast to a double.
 
     >>> to_named_parameters("SELECT $1, '$1', $12::VARCHAR")
     ("SELECT :p1, '$1', :p12         ", [8, 19])
+    >>> to_named_parameters("SELECT $1::FLOAT(53) > 2")
+    ('SELECT :p1::FLOAT8    > 2', [8])
     """
-    parts, places, length, blank_to = list[str](), list[int](), 0, 0
+    parts, places, length = list[str](), list[int](), 0
+    start, cover = 0, ""
     for piece in iterate_pieces(text):
         part = text[piece.start : piece.end]
         if piece.kind is PieceKind.PARAMETER:
             part = f":p{part[1:]}"
             places.append(length + 1)
-            cast = _CAST.match(text, piece.end)
-            blank_to = piece.end if cast is None else cast.end()
-        elif piece.end <= blank_to:
-            part = " " * len(part)
+            start, cover = piece.end, _cover_cast(text, piece.end)
+        elif piece.end <= start + len(cover):
+            part = cover[piece.start - start : piece.end - start]
         parts.append(part)
         length += len(part)
     return "".join(parts), places
+
+
+def _cover_cast(text: str, start: int) -> str:
+    """Return the text that replaces the cast of a parameter that ends at `start`, of the same length."""
+    if (cast := _CAST.match(text, start)) is not None:
+        return " " * (cast.end() - start)
+    if (cast := _NUMBER_CAST.match(text, start)) is not None:
+        return "::FLOAT8".ljust(cast.end() - start)
+    return ""

@@ -82,7 +82,9 @@ def _infer_output_name(source: QueryText, node: exp.Expr) -> tuple[str, bool]:
             found = node.name, True
         case exp.Cast():
             found = _infer_output_name(source, node.this)
-            found = found if found[1] else (_TYPES.get(node.to.this, node.to.this.name.lower()), False)
+            kind = node.to.this  # a text for PostgreSQL's names of relations and types, such as REGCLASS
+            known = _TYPES.get(kind, kind.name if isinstance(kind, exp.DType) else str(kind))
+            found = found if found[1] else (known.lower(), False)
         case exp.Case():
             found = _infer_output_name(source, node.args.get("default") or exp.Null())
             found = found if found[1] else ("case", False)

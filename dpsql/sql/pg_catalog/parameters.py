@@ -14,7 +14,8 @@ from sqlglot.errors import ErrorLevel, ParseError, TokenError
 from dpsql.plan.types import Type
 from dpsql.policy.names import normalize_name
 from dpsql.sql.parse.parse import call_without_logging
-from dpsql.sql.pg_catalog.rewrite import MOST_CHARACTERS, POSTGRES, normalize_tokens
+from dpsql.sql.pg_catalog.rewrite import MOST_CHARACTERS
+from dpsql.sql.pg_catalog.tokens import POSTGRES, normalize_tokens
 
 _CAST = {
     "INT": Type.INTEGER, "BIGINT": Type.INTEGER, "SMALLINT": Type.INTEGER, "DOUBLE": Type.DOUBLE, "FLOAT": Type.DOUBLE,
@@ -95,7 +96,7 @@ def _infer_context_type(node: exp.Expr, columns: Mapping[str, Type]) -> Type | N
     while node.parent is not None:
         around = node.parent
         if isinstance(around, exp.Cast):
-            return _CAST.get(around.to.this.name)
+            return _CAST.get(_get_type_name(around))
         placed = _find_place_type(node, around)
         if placed is not None or not isinstance(around, _BESIDE):
             return placed
@@ -135,7 +136,7 @@ def _infer_expression_type(node: exp.Expr, columns: Mapping[str, Type]) -> Type 
         case exp.Column():
             found = columns.get(normalize_name(node.name))
         case exp.Cast():
-            found = _CAST.get(node.to.this.name)
+            found = _CAST.get(_get_type_name(node))
         case exp.Literal() if not node.is_string:
             found = Type.INTEGER if node.name.isdigit() else Type.DOUBLE
         case exp.Predicate() | exp.Connector() | exp.Not() | exp.Boolean():
@@ -146,3 +147,9 @@ def _infer_expression_type(node: exp.Expr, columns: Mapping[str, Type]) -> Type 
             kinds = (_infer_expression_type(each, columns) for each in _iterate_alternatives(node))
             found = next((kind for kind in kinds if kind is not None), None)
     return found
+
+
+def _get_type_name(cast: exp.Cast) -> str:
+    """Return the name of the type of a cast; the parser keeps PostgreSQL's own types, such as REGCLASS, as texts."""
+    kind = cast.to.this
+    return kind.name if isinstance(kind, exp.DType) else str(kind)

@@ -416,6 +416,8 @@ def asked_by_node(client: RawClient, text: str, *values: str, name: str = "") ->
         ("cost * $1 > 10.5", ("2",)),
         ("plan = $1", ("A",)),
         ("cost >= $1::float8", ("5",)),
+        ("cost > $1::FLOAT(53)", ("5",)),
+        ("cost > $1::NUMERIC", ("5.5",)),
     ],
 )
 def test_parameters_without_types_are_inferred_from_their_context(

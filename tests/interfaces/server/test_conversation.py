@@ -469,3 +469,59 @@ def test_nul_in_a_message_starts_no_other_field() -> None:
     assert task is not None
     conversation.complete_task(task, Failure("42601", "a\0Hwrong", hint="right"))
     assert fields(said(conversation.take_output())[0][1])["H"] == "right"
+
+
+def test_a_parameter_of_the_type_unknown_has_none() -> None:
+    """705 is the type of a text between quotes, which some drivers state for their texts."""
+    conversation = ready()
+    conversation.receive_bytes(
+        message(b"P", b"\0SELECT n > $1\0" + struct.pack("!hI", 1, 705)) + bind(values=(b"1",)) + SYNC
+    )
+    assert isinstance(conversation.step(), InferTypes)
+
+
+_TEXTS = (
+    "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT a", "ROLLBACK TO a", "RELEASE a", "SELECT n", "SELECT bad", "SELECT $1", "", ";",
+    "SELECT n; SELECT bad; SELECT n", "DECLARE c CURSOR FOR SELECT n", "DECLARE h CURSOR WITH HOLD FOR SELECT n",
+    "DECLARE c CURSOR FOR SELECT bad", "DECLARE c", "FETCH c", "FETCH ALL h", "FETCH -1 c", "MOVE 2 c", "CLOSE c", "CLOSE ALL",
+    "DEALLOCATE ALL", "DEALLOCATE s", "DISCARD ALL", "SET a = b", "FETCH", "BEGIN; DECLARE c CURSOR FOR SELECT n; COMMIT; FETCH c",
+)  # fmt: skip
+_NAMES = ("", "s", "c", "h")
+_MESSAGES = (
+    st.sampled_from(_TEXTS).map(query)
+    | st.builds(parse, st.sampled_from(_TEXTS), st.sampled_from(_NAMES))
+    | st.builds(bind, st.sampled_from(_NAMES), st.sampled_from(_NAMES), st.sampled_from([(), (b"1",)]))
+    | st.builds(execute, st.sampled_from(_NAMES), st.integers(0, 2))
+    | st.sampled_from([b"S", b"P"]).flatmap(
+        lambda kind: st.sampled_from(_NAMES).map(lambda name: message(b"D", kind + name.encode() + b"\0"))
+    )
+    | st.sampled_from([b"S", b"P"]).flatmap(
+        lambda kind: st.sampled_from(_NAMES).map(lambda name: message(b"C", kind + name.encode() + b"\0"))
+    )
+    | st.sampled_from([SYNC, message(b"H")])
+)
+
+
+@given(st.lists(_MESSAGES, max_size=30))
+@settings(max_examples=examples(300), deadline=None)
+def test_any_order_of_messages_keeps_the_state(messages: list[bytes]) -> None:
+    """One ReadyForQuery for each query and Sync, errors only fail a transaction that there is, and nothing stays held."""
+    conversation = ready()
+    told = said(ask(conversation, *messages, SYNC))
+    assert sum(kind == "Z" for kind, _ in told) == 1 + sum(
+        each[:1] in (b"Q", b"S") for each in messages
+    ) - skipped(messages)
+    failed = False
+    for kind, body in told:
+        failed = failed or kind == "E"
+        if kind == "Z":
+            assert body in (b"I", b"T", b"E")
+            assert failed or body != b"E"
+    assert not conversation.is_closing
+    ask(conversation, query("ROLLBACK; DISCARD ALL"))
+    queries = queries_of(conversation)
+    assert queries.transaction_status == "I"
+    assert not queries._named.statements
+    assert not queries._named.portals
+    memory = queries._named._memory
+    assert memory._memory.get_held_bytes(memory.person) == 0

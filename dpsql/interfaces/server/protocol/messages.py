@@ -461,7 +461,7 @@ def _encode_failure_fields(failure: Failure) -> Iterable[bytes]:
 def format_row_tag(tag: str, sent: int) -> str:
     """Return the tag of a portal's last rows, with their number."""
     word, space, _ = tag.rpartition(" ")
-    return f"{word} {sent}" if space and word == "SELECT" else tag
+    return f"{word} {sent}" if space and word in ("SELECT", "FETCH") else tag
 
 
 def encode_row(columns: tuple[Column, ...], codes: tuple[int, ...], values: tuple[Any, ...]) -> bytes:

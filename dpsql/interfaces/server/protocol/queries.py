@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from dpsql.interfaces.server.limits import SessionMemory
 from dpsql.interfaces.server.protocol import messages
+from dpsql.interfaces.server.protocol.cursors import Declaration, is_fetch, parse_declaration
 from dpsql.interfaces.server.protocol.errors import Failure, ProtocolError, StatementError
 from dpsql.interfaces.server.protocol.messages import (
     Bind,
@@ -23,6 +24,7 @@ from dpsql.interfaces.server.protocol.messages import (
     Query,
     Sync,
 )
+from dpsql.interfaces.server.protocol.named import NamedObjects, Portal, PreparedStatement
 from dpsql.interfaces.server.protocol.tasks import (
     Answer,
     DescribeStatement,
@@ -32,164 +34,13 @@ from dpsql.interfaces.server.protocol.tasks import (
     RunStatement,
     StatementDescription,
 )
-from dpsql.interfaces.server.protocol.values import Column, decode_value, expand_formats
+from dpsql.interfaces.server.protocol.values import UNKNOWN, Column, decode_value, expand_formats
 from dpsql.interfaces.server.statements import (
     MOST_CHARACTERS,
     MOST_STATEMENTS,
     Statement,
     parse_statements,
 )
-
-# The prepared statements and portals of a connection by name, within the memory of its user.
-
-
-MOST_NAMED = 1_000
-"""The largest number of prepared statements, and of portals, of one connection."""
-
-
-@dataclass(slots=True)
-class PreparedStatement:
-    """A prepared statement; `description` is what was sent to the client."""
-
-    statement: Statement
-    types: tuple[int, ...]
-    description: StatementDescription | None = None
-
-
-@dataclass(slots=True)
-class Portal:
-    """A statement with the values of its parameters, and the rows of its answer that are not sent yet."""
-
-    name: str
-    prepared: PreparedStatement
-    values: tuple[Any, ...]
-    results: tuple[int, ...]
-    columns: tuple[Column, ...] | None
-    is_described: bool = False
-    answer: Answer | None = None
-    rows: Iterator[tuple[Any, ...]] = field(default_factory=lambda: iter(()))
-    sent: int = 0
-
-
-class NamedObjects:
-    """The prepared statements and portals of a client, whose sizes are entered in `memory`."""
-
-    def __init__(self, memory: SessionMemory) -> None:
-        self.statements: dict[str, PreparedStatement] = {}
-        self.portals: dict[str, Portal] = {}
-        self._memory = memory
-
-    def get_statement(self, name: str) -> PreparedStatement:
-        """Return the statement of a name. Raises StatementError if there is none."""
-        if name not in self.statements:
-            raise StatementError("26000", f'prepared statement "{name}" does not exist')
-        return self.statements[name]
-
-    def get_portal(self, name: str) -> Portal:
-        """Return the portal of a name. Raises StatementError if there is none."""
-        if name not in self.portals:
-            raise StatementError("34000", f'portal "{name}" does not exist')
-        return self.portals[name]
-
-    def require_new_statement(self, name: str) -> None:
-        """Raise StatementError if a statement has this name, or there are too many."""
-        if name and name in self.statements:
-            raise StatementError("42P05", f'prepared statement "{name}" already exists')
-        if len(self.statements) >= MOST_NAMED:
-            raise StatementError("54000", f"a connection has at most {MOST_NAMED:,} prepared statements")
-
-    def require_new_portal(self, name: str) -> None:
-        """Raise StatementError if a portal has this name, or there are too many."""
-        if name and name in self.portals:
-            raise StatementError("42P03", f'cursor "{name}" already exists')
-        if len(self.portals) >= MOST_NAMED:
-            raise StatementError("54000", f"a connection has at most {MOST_NAMED:,} portals")
-
-    def keep_statement(self, name: str, prepared: PreparedStatement) -> None:
-        """Keep a statement. Raises StatementError if the user's sessions would hold too much."""
-        self._hold_bytes(("statement", name), 2 * len(prepared.statement.text))
-        self.statements[name] = prepared
-
-    def keep_portal(self, portal: Portal, size: int) -> None:
-        """Keep a portal, with the size of its values, in place of another of its name. Raises as `keep_statement`."""
-        self.close_portals((portal.name,))
-        self._hold_bytes(("portal", portal.name), size)
-        self.portals[portal.name] = portal
-
-    def keep_rows(self, portal: Portal, size: int) -> None:
-        """Enter the size of the rows that wait to be fetched. Raises as `keep_statement`."""
-        if self.portals.get(portal.name) is not portal:
-            return
-        try:
-            self._hold_bytes(("answer", portal.name), size)
-        except StatementError as error:
-            raise StatementError(
-                error.failure.sqlstate,
-                f"{error.failure.message} to keep the rest of this answer",
-                "fetch all rows at once; the stored answer is free",
-            ) from None
-
-    def drop_rows(self, portal: Portal) -> None:
-        """Enter that all rows of a portal were fetched."""
-        self._memory.drop_items(("answer", portal.name))
-
-    def forget_statements(self, *names: str) -> None:
-        """Forget prepared statements."""
-        for name in names:
-            self.statements.pop(name, None)
-            self._memory.drop_items(("statement", name))
-
-    def forget_all_statements(self) -> None:
-        """Forget all prepared statements."""
-        self.forget_statements(*tuple(self.statements))
-
-    def close_portals(self, names: Iterable[str] | None = None) -> None:
-        """Close the portals of these names, or all portals."""
-        for name in tuple(self.portals) if names is None else names:
-            self.portals.pop(name, None)
-            self._memory.drop_items(("portal", name), ("answer", name))
-
-    def run_close_command(self, statement: Statement) -> str | None:
-        """Run DEALLOCATE or CLOSE and return the tag, or return None for another statement.
-
-        Raises StatementError if nothing has the name.
-        """
-        words = statement.words
-        if words[:1] == ("deallocate",):
-            names = words[2:] if words[1:2] == ("prepare",) else words[1:2]
-            if names == ("all",):
-                self.forget_all_statements()
-                return "DEALLOCATE ALL"
-            name = _parse_name(names)
-            self.get_statement(name)
-            self.forget_statements(name)
-            return "DEALLOCATE"
-        if words[:1] == ("close",):
-            if words[1:2] == ("all",):
-                self.close_portals()
-                return "CLOSE CURSOR ALL"
-            name = _parse_name(words[1:2])
-            self.get_portal(name)
-            self.close_portals((name,))
-            return "CLOSE CURSOR"
-        return None
-
-    def _hold_bytes(self, what: tuple[str, str], size: int) -> None:
-        if not self._memory.try_hold_bytes(what, size):
-            raise StatementError(
-                "53200",
-                f"the sessions of {self._memory.person} use too much memory",
-                "fetch whole answers, close portals and prepared statements, or close sessions",
-            )
-
-
-def _parse_name(words: tuple[str, ...]) -> str:
-    """Return the name that a word is, without its quotation marks. Raises StatementError without a word."""
-    if not words:
-        raise StatementError("42601", "a name or ALL is missing")
-    word = words[0]
-    return word[1:-1].replace('""', '"') if word.startswith('"') else word
-
 
 # The simple and the extended protocol.
 
@@ -259,15 +110,30 @@ class StatementExecutor:
         columns: tuple[Column, ...] | None,
         send: Callable[[Answer], Iterator[None]],
     ) -> PendingTask[Answer] | None:
-        """Start a statement, and write its answer with `send`; DEALLOCATE and CLOSE are run here."""
+        """Start a statement, and write its answer with `send`.
+
+        DEALLOCATE, CLOSE, FETCH and MOVE are run here; DECLARE runs the query of the cursor, and keeps its answer.
+        """
         self._transaction.require_accepted(statement)
         tag = self._named.run_close_command(statement)
-        if tag is None:
+        if tag is not None:
+            self._out += messages.command_complete(tag)
+            return None
+        fetched = self._named.run_fetch(statement)
+        if fetched is not None:
+            if columns not in (None, fetched.columns):
+                raise StatementError("0A000", "the cursor has other columns than described")
+            self._begin_sending(send(fetched))
+            return None
+        declaration = parse_declaration(statement)
+        if declaration is not None:
+            self._named.require_declarable(declaration, in_transaction=self._transaction.status == "T")
             return PendingTask(
-                RunStatement(statement, values, columns), partial(self._receive_answer, statement, send)
+                RunStatement(declaration.query, values, None), partial(self._keep_cursor, declaration)
             )
-        self._out += messages.command_complete(tag)
-        return None
+        return PendingTask(
+            RunStatement(statement, values, columns), partial(self._receive_answer, statement, send)
+        )
 
     def start_plain_statement(self, statement: Statement) -> PendingTask[Answer] | None:
         """Start a statement of a simple query."""
@@ -277,6 +143,8 @@ class StatementExecutor:
         """Run a portal's statement once, and write the next rows of its answer: at most `limit` unless that is 0."""
         statement = portal.prepared.statement
         self._transaction.require_accepted(statement)
+        if portal.cursor is not None:
+            raise StatementError("0A000", f'read the cursor "{portal.name}" with FETCH')
         if portal.answer is not None:
             self._begin_sending(self._send_portal(portal, limit))
             return None
@@ -309,19 +177,32 @@ class StatementExecutor:
     def _receive_answer(
         self, statement: Statement, send: Callable[[Answer], Iterator[None]], found: Answer
     ) -> None:
+        self._write_news(found)
+        self._end_command(statement)
+        self._begin_sending(send(found))
+
+    def _keep_cursor(self, declaration: Declaration, found: Answer) -> None:
+        self._write_news(found)
+        self._named.keep_cursor(declaration, found, in_transaction=self._transaction.status == "T")
+        self._out += messages.command_complete("DECLARE CURSOR")
+
+    def _write_news(self, found: Answer) -> None:
+        """Write the notices of an answer, and the settings that it changed."""
         for each in found.notices:
             self._out += messages.notice_response(each)
         for name, value in found.statuses.items():
             self._out += messages.parameter_status(name, value)
-        self._end_command(statement)
-        self._begin_sending(send(found))
 
     def _end_command(self, statement: Statement) -> None:
-        """Update the transaction after a statement: its end closes all portals, and DISCARD ALL also forgets statements."""
+        """Update the transaction after a statement.
+
+        Its end closes all portals but cursors WITH HOLD, and DISCARD ALL closes all and forgets statements.
+        """
         command = statement.command
+        is_kept = command == "commit" and self._transaction.status != "E"
         self._transaction.apply_command(command)
         if command in ("commit", "rollback"):
-            self._named.close_portals()
+            self._named.end_transaction(is_kept=is_kept)
         elif statement.words[:2] == ("discard", "all"):
             self._named.close_portals()
             self._named.forget_all_statements()
@@ -334,7 +215,7 @@ class StatementExecutor:
     def _send_answer(self, found: Answer) -> Iterator[None]:
         """Write an answer, part by part."""
         if found.columns is not None:
-            codes = (0,) * len(found.columns)
+            codes = (found.code,) * len(found.columns)
             self._out += messages.row_description(found.columns, codes)
             yield from self._send_rows(found.columns, codes, iter(found.rows))
         self._out += messages.command_complete(found.tag)
@@ -413,8 +294,10 @@ class ExtendedQuery:
         self._named.require_new_statement(message.name)
         self._transaction.require_accepted(statement)
         count = statement.parameters
-        types = (*message.types[:count], *(0,) * (count - len(message.types)))
-        self._named.keep_statement(message.name, PreparedStatement(statement, types))
+        stated = (0 if oid == UNKNOWN else oid for oid in message.types[:count])
+        types = (*stated, *(0,) * (count - len(message.types)))
+        declaration = parse_declaration(statement)
+        self._named.keep_statement(message.name, PreparedStatement(statement, types, declaration))
         self._out += messages.parse_complete()
 
     def _bind(self, message: Bind) -> PendingTask[Any] | None:
@@ -429,7 +312,7 @@ class ExtendedQuery:
             )
         if prepared.description is None and not all(prepared.types):
             return PendingTask(
-                InferTypes(prepared.statement, prepared.types), partial(self._bind_inferred, message)
+                InferTypes(prepared.query, prepared.types), partial(self._bind_inferred, message)
             )
         self._bind_values(message, prepared)
         return None
@@ -450,21 +333,31 @@ class ExtendedQuery:
         self._out += messages.bind_complete()
 
     def _describe_prepared(self, prepared: PreparedStatement) -> PendingTask[Any] | None:
+        if is_fetch(prepared.statement):
+            self._out += messages.parameter_description(prepared.types)
+            self._write_columns(self._named.find_fetched_columns(prepared.statement), ())
+            return None
         if prepared.description is None:
-            task = DescribeStatement(prepared.statement, prepared.types, None)
+            task = DescribeStatement(prepared.query, prepared.types, None)
             return PendingTask(task, partial(self._write_prepared_description, prepared))
         self._write_prepared_description(prepared, prepared.description)
         return None
 
     def _describe_portal(self, portal: Portal) -> PendingTask[Any] | None:
+        prepared = portal.prepared
+        if is_fetch(prepared.statement):
+            portal.columns, portal.is_described = self._named.find_fetched_columns(prepared.statement), True
+        elif prepared.declaration is not None and portal.cursor is None:
+            portal.columns, portal.is_described = None, True
         if portal.is_described:
             self._write_columns(portal.columns, portal.results)
             return None
-        prepared = portal.prepared
         task = DescribeStatement(prepared.statement, prepared.types, portal.values)
         return PendingTask(task, partial(self._write_portal_description, portal))
 
     def _write_prepared_description(self, prepared: PreparedStatement, found: StatementDescription) -> None:
+        if prepared.declaration is not None:
+            found = replace(found, columns=None)
         prepared.description = found
         self._out += messages.parameter_description(found.parameters)
         self._write_columns(found.columns, ())
@@ -534,7 +427,7 @@ class QueryExchange:
         if isinstance(message, Sync):
             self._is_skipping = False
             if self._transaction.status == "I":
-                self._named.close_portals()
+                self._named.end_transaction(is_kept=True)
             self._out += messages.ready_for_query(self._transaction.status)
             return None
         if self._is_skipping:

@@ -144,7 +144,7 @@ class StatementDescription:
 class Answer:
     """An answer: `columns` is None for a statement without rows; `statuses` are the settings that it changed.
 
-    `size` is the approximate number of bytes of the rows.
+    `size` is the approximate number of bytes of the rows, and `code` the format of values in a simple query: text (0) or binary (1).
     """
 
     tag: str
@@ -153,3 +153,4 @@ class Answer:
     notices: tuple[Failure, ...] = ()
     statuses: dict[str, str] = field(default_factory=dict)
     size: int = 0
+    code: int = 0

@@ -22,6 +22,9 @@ FLOAT4, FLOAT8, UNKNOWN, VARCHAR, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC = (
     700, 701, 705, 1043, 1082, 1114, 1184, 1700,
 )  # fmt: skip
 BPCHAR = 1042
+INT2VECTOR, OIDVECTOR = 22, 30
+_VECTORS = {INT2VECTOR: INT2, OIDVECTOR: OID}
+"""Types of the catalog that are written as their items with spaces between them."""
 
 _SIZES = {BOOL: 1, INT2: 2, INT4: 4, INT8: 8, FLOAT8: 8, DATE: 4, TIMESTAMP: 8, OID: 4}
 _ENGINE = {
@@ -100,6 +103,8 @@ def encode_value(value: Any, oid: int, code: int) -> bytes | None:
     """
     if value is None:
         return None
+    if code == 0 and oid in _VECTORS and isinstance(value, (list, tuple)):
+        return " ".join(map(to_text, value)).encode()
     if code == 0:
         return to_text(value).encode("utf-8", "replace")
     try:
@@ -149,8 +154,8 @@ def _to_element_text(value: Any) -> str:
 
 
 def _encode_binary(value: Any, oid: int) -> bytes:
-    if oid in _ELEMENTS:
-        return _encode_binary_array(value, _ELEMENTS[oid])
+    if oid in _ELEMENTS or oid in _VECTORS:
+        return _encode_binary_array(value, _ELEMENTS.get(oid) or _VECTORS[oid])
     write = _TO_BINARY.get(oid)
     return to_text(value).encode("utf-8", "replace") if write is None else write(value)
 
