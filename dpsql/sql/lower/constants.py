@@ -27,6 +27,7 @@ _UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.ASCII | re
 _BYTES = re.compile(r"(\\x[0-9a-f]{2}|[\x01-\x5b\x5d-\x7f])*", re.ASCII | re.IGNORECASE)
 _BYTE = re.compile(r"\\x([0-9a-f]{2})|(.)", re.ASCII | re.IGNORECASE | re.DOTALL)
 _WRITTEN = re.compile(r"\d+\.?\d*|\.\d+", re.ASCII)
+_QUOTED = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 _DIGITS = Context(prec=38, traps=[Inexact])
 """The numbers that DuckDB adds, subtracts and multiplies exactly."""
 _EXACT: Mapping[type[exp.Expr], Callable[[Decimal, Decimal], Decimal]] = {
@@ -55,6 +56,19 @@ def parse_number(source: QueryText, node: exp.Expr, text: str) -> Literal:
         return to_literal(source, node, float(text), exact=_WRITTEN.fullmatch(text) is not None)
     except ValueError:
         source.refuse(node, "syntax", f"{text} is not a number")
+
+
+def parse_quoted_number(source: QueryText, node: exp.Expr | None, target: Type, text: str) -> Literal:
+    """Return the number that a text constant writes beside numbers; beside whole numbers it must be a whole number."""
+    sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
+    is_whole = digits.isascii() and digits.isdigit()
+    if not is_whole and not (target is Type.DOUBLE and _QUOTED.fullmatch(digits)):
+        kind = "a whole number" if target is Type.INTEGER else "a number"
+        source.refuse(
+            node, "constant", f"{text!r} is not {kind}, and stands beside numbers", "write 40 or '40'"
+        )
+    found = parse_number(source, node or exp.Null(), digits)
+    return replace(found, value=sign * found.value)  # type: ignore[operator]
 
 
 def fold_decimals(node: exp.Expr, arguments: tuple[Expr, ...]) -> Literal | None:

@@ -24,7 +24,7 @@ from dpsql.plan.functions.operators import split_case_branches
 from dpsql.plan.types import Type, find_common_type
 from dpsql.policy import normalize_name
 from dpsql.sql.compile.compiler import DUCKDB_COMPILER
-from dpsql.sql.lower.constants import READ_FROM_TEXT, fold_constant, parse_constant
+from dpsql.sql.lower.constants import READ_FROM_TEXT, fold_constant, parse_constant, parse_quoted_number
 from dpsql.sql.lower.number_types import (
     build_decimal_text,
     build_float_text,
@@ -200,6 +200,7 @@ def resolve_time_unit(source: QueryText, node: exp.Expr, name: str, said: str) -
 
 
 _COMPARED = frozenset({"eq", "ne", "in", "is_distinct", "is_not_distinct"})
+_ORDERED = _COMPARED | {"lt", "le", "gt", "ge"}
 _QUOTIENT = "//"
 SAFE_INTEGER = 2**62
 MAX_SIZE = 4_000
@@ -294,6 +295,8 @@ def _iterate_readings(
     yield arguments
     if again:
         yield whole
+    if name in _ORDERED and (numbers := _read_numbers(source, node, arguments)) is not None:
+        yield numbers
     if name in _COMPARED and (truths := _convert_to_booleans(arguments)) is not None:
         yield truths
     target = find_common_type(
@@ -313,6 +316,35 @@ def _iterate_readings(
             else argument
             for as_moment, argument in zip(read, arguments, strict=True)
         )
+
+
+def _read_numbers(
+    source: QueryText, node: exp.Expr | None, arguments: tuple[Expr, ...]
+) -> tuple[Expr, ...] | None:
+    """Return the arguments of a comparison with text constants read as the numbers beside them; None if there are none.
+
+    Claim: no row can make the conversion fail.
+    Why: constants are converted before any row is read. A text that is no number is refused, as the engine would refuse it.
+    Source: the manuals of PostgreSQL (4.1.2.7) and DuckDB ("Typecasting"): a quoted constant has the type of its context.
+    """
+    kinds = {argument.type for argument in arguments if not _is_quoted(argument)}
+    if (
+        not kinds
+        or not kinds <= {Type.INTEGER, Type.DOUBLE, Type.NULL}
+        or not any(map(_is_quoted, arguments))
+    ):
+        return None
+    target = Type.DOUBLE if Type.DOUBLE in kinds else Type.INTEGER
+    return tuple(
+        parse_quoted_number(source, node, target, argument.value.strip())
+        if isinstance(argument, Literal) and isinstance(argument.value, str) and _is_quoted(argument)
+        else argument
+        for argument in arguments
+    )
+
+
+def _is_quoted(argument: Expr) -> bool:
+    return isinstance(argument, Literal) and argument.type is Type.VARCHAR
 
 
 def _convert_to_booleans(arguments: tuple[Expr, ...]) -> tuple[Expr, ...] | None:
