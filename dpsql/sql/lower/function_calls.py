@@ -200,6 +200,8 @@ def resolve_time_unit(source: QueryText, node: exp.Expr, name: str, said: str) -
 
 
 _COMPARED = frozenset({"eq", "ne", "in", "is_distinct", "is_not_distinct"})
+_TRUTHS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+"""The texts of truth values that every dialect reads."""
 _ORDERED = _COMPARED | {"lt", "le", "gt", "ge"}
 _QUOTIENT = "//"
 SAFE_INTEGER = 2**62
@@ -328,6 +330,8 @@ def _read_numbers(
     Source: the manuals of PostgreSQL (4.1.2.7) and DuckDB ("Typecasting"): a quoted constant has the type of its context.
     """
     kinds = {argument.type for argument in arguments if not _is_quoted(argument)}
+    if Type.BOOLEAN in kinds and kinds <= {Type.BOOLEAN, Type.NULL}:
+        return tuple(map(_read_truth, arguments))
     if (
         not kinds
         or not kinds <= {Type.INTEGER, Type.DOUBLE, Type.NULL}
@@ -341,6 +345,13 @@ def _read_numbers(
         else argument
         for argument in arguments
     )
+
+
+def _read_truth(argument: Expr) -> Expr:
+    """Return a quoted truth value beside truth values as one."""
+    text = argument.value if isinstance(argument, Literal) and isinstance(argument.value, str) else ""
+    known = _TRUTHS.get(text.strip().lower())
+    return argument if known is None else Literal(known, Type.BOOLEAN)
 
 
 def _is_quoted(argument: Expr) -> bool:
@@ -501,9 +512,10 @@ def _refuse_types(
 ) -> NoReturn:
     given = ", ".join(str(argument.type) for argument in arguments)
     signatures = dict.fromkeys(function.signature for function in get_overloads(name))
+    is_span = name == "-" and {argument.type for argument in arguments} <= {Type.DATE, Type.TIMESTAMP}
     source.refuse(
         node,
         "type",
         f"{' or '.join(list(signatures)[:3])} does not take ({given})",
-        "convert with CAST(… AS …)",
+        "write DATE_DIFF('second', u, t) for t - u" if is_span else "convert with CAST(… AS …)",
     )

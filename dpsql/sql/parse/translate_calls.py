@@ -21,7 +21,7 @@ from dpsql.sql.parse.translate_dates import (
     translate_parsed,
 )
 from dpsql.sql.parse.translate_texts import read_listed
-from dpsql.sql.parse.typed_calls import build_call
+from dpsql.sql.parse.typed_calls import TEXT, build_call
 
 if TYPE_CHECKING:
     from dpsql.sql.parse.translate_nodes import Translator
@@ -30,6 +30,7 @@ _NamedRule = Callable[["Translator", exp.Expr], exp.Expr | None]
 _WITHIN_GROUP = frozenset({"postgres", "spark", "snowflake"})
 """The dialects in which PERCENTILE_CONT and PERCENTILE_DISC are aggregates; in the others they are windows."""
 _QUANTILES = (exp.PercentileCont, exp.PercentileDisc)
+_NO_LOCKS = frozenset({"NOLOCK", "READUNCOMMITTED"})
 _APPROXIMATE = {"approx_percentile_cont": exp.PercentileCont, "approx_percentile_disc": exp.PercentileDisc}
 
 
@@ -39,6 +40,13 @@ def translate_within_group(self: Translator, node: exp.Expr) -> exp.Expr:
     if isinstance(call, exp.Anonymous) and self.dialect == "tsql":
         kind = _APPROXIMATE.get(normalize_name(call.name))
         call = kind(this=call.expressions[0]) if kind is not None and len(call.expressions) == 1 else call
+    elif self.dialect == "tsql":
+        self.refuse_in_dialect(
+            node,
+            "function",
+            "PERCENTILE_CONT is a window function over rows",
+            "write APPROX_PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x) with GROUP BY",
+        )
     elif self.dialect not in _WITHIN_GROUP:
         self.refuse_unknown(node.this)
     if type(call) not in (*_QUANTILES, exp.Mode) or len(order.expressions) != 1:
@@ -100,6 +108,8 @@ def keep_quantiles(self: Translator, node: exp.Expr) -> exp.Expr:
 
 def translate_any(self: Translator, node: exp.Expr) -> exp.Expr:
     """Translate PostgreSQL's `= ANY($1)`, as clients bind a list, and `= ANY(ARRAY[…])`."""
+    if isinstance(node.parent, (exp.Like, exp.ILike)) and self.dialect in ("postgres", "snowflake", "spark"):
+        return node
     if self.dialect != "postgres":
         self.source.refuse(
             node,
@@ -134,7 +144,14 @@ def translate_series(_: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def translate_table(self: Translator, node: exp.Expr) -> exp.Expr:
-    """Translate a table: a name in the dialect's default schema, or a series, whose alias names its column, too."""
+    """Translate a table: a name in the dialect's default schema, or a series, whose alias names its column, too.
+
+    NOLOCK of T-SQL says how rows are locked, which changes no answer here.
+    """
+    hints = [word for hint in node.args.get("hints") or () for word in hint.expressions]
+    if any(not isinstance(word, exp.Var) or word.name.upper() not in _NO_LOCKS for word in hints):
+        self.source.refuse(node, "clause", "a hint to the optimizer is not supported", "leave it out")
+    node.set("hints", None)
     alias = node.args.get("alias")
     if isinstance(node.this, exp.Anonymous) and alias is not None and not alias.args.get("columns"):
         alias.set("columns", [exp.to_identifier(alias.name, quoted=True)])
@@ -169,6 +186,8 @@ def translate_decode(_: Translator, node: exp.Expr) -> exp.Expr:
 def translate_unnest(self: Translator, node: exp.Expr) -> exp.Expr:
     """Translate UNNEST(GENERATE_DATE_ARRAY(…)) AS d and UNNEST([…]) AS d of BigQuery, whose alias names the column."""
     alias, (listed, *more) = node.args.get("alias"), node.expressions
+    if isinstance(node.parent, exp.In):
+        return node
     if self.dialect != "bigquery" or more or not isinstance(listed, (exp.GenerateDateArray, exp.Array)):
         self.source.refuse(
             node, "clause", "UNNEST takes one list of constants here", "write JOIN (VALUES (1), (2)) AS t(x)"
@@ -182,6 +201,24 @@ def translate_unnest(self: Translator, node: exp.Expr) -> exp.Expr:
         return exp.Unnest(expressions=[listed], alias=named)
     call = build_call("generate_series", *(listed.args[key] for key in ("start", "end", "step")))
     return exp.Table(this=call, alias=named)
+
+
+def translate_in(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate x IN UNNEST([…]) of BigQuery."""
+    unnest = node.args.get("unnest")
+    if unnest is None:
+        return node
+    listed = unnest.expressions[0]
+    if not isinstance(listed, exp.Array):
+        self.source.refuse(node, "clause", "IN UNNEST takes a list of constants", "write x IN (1, 2)")
+    return exp.In(this=node.this, expressions=listed.expressions)
+
+
+def translate_distinct(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Refuse DISTINCT ON, which keeps single rows."""
+    if node.args.get("on") is not None:
+        self.source.refuse(node, "distinct", "DISTINCT ON would release single rows", "use GROUP BY")
+    return node
 
 
 def translate_nvl2(_: Translator, node: exp.Expr) -> exp.Expr:
@@ -220,7 +257,9 @@ _SAME: Mapping[str, Mapping[str, str]] = {
 
 
 def _format(self: Translator, node: exp.Expr) -> exp.Expr | None:
-    """Translate TO_CHAR, DATE_FORMAT and FORMAT of a date."""
+    """Translate TO_CHAR, DATE_FORMAT and FORMAT of a date; Snowflake's TO_CHAR without a format is a cast."""
+    if len(node.expressions) == 1 and self.dialect == "snowflake":
+        return build_call(TEXT, node.expressions[0], exp.Literal.string(self.dialect))
     if len(node.expressions) != 2:
         return None
     return translate_formatted(self, node, node.name.upper(), *node.expressions)

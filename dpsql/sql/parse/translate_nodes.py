@@ -38,7 +38,7 @@ _MOST_COPIED = 100
 """The most nodes of an expression that is copied: nested copies would double the text each time."""
 _DUCKDB = "write it in DuckDB's SQL and leave out dialect"
 _INSTEAD: Mapping[type[exp.Expr], str] = {
-    exp.TimeToStr: "write DATE_TRUNC('month', x), or EXTRACT(YEAR FROM x) and EXTRACT(MONTH FROM x)",
+    **dict.fromkeys((exp.GroupConcat, exp.ArrayAgg), "count each value: SELECT x, COUNT(*) … GROUP BY x"),
 }
 """The hints for functions that are not supported."""
 
@@ -303,6 +303,8 @@ _RULES: Mapping[type[exp.Expr], Callable[[Translator, exp.Expr], exp.Expr]] = {
     exp.Corr: lambda _, node: exp.Corr(this=node.this, expression=node.expression),
     **dict.fromkeys((exp.Dayname, exp.Monthname), dates.translate_name),
     exp.Unnest: calls.translate_unnest,
+    exp.In: calls.translate_in,
+    exp.Distinct: calls.translate_distinct,
     exp.Greatest: _translate_extreme,
     exp.Least: _translate_extreme,
     exp.Is: _translate_is,

@@ -29,6 +29,10 @@ _PLAIN_PATTERN = re.compile(
 _BRACKET_CLASS = re.compile(r"\[\^?[^\]]*\[")
 _QUANTIFIER = re.compile(r"(?<!\\)[*+?{]")
 _LONGEST_DIFFERS = re.compile(r"(?<!\\)[(|]")
+MOST_PATTERNS = 20
+"""The most patterns of LIKE ANY."""
+MOST_COPIED = 20
+"""The most nodes of an expression that is copied for each of them."""
 _MATCHES_DOT_ALL = "s"
 _JAVA_END = r"(\r\n|[\n\r\x{85}\x{2028}\x{2029}])?$"
 """Where $ matches in Java: at the end, or before the last end of a line."""
@@ -37,6 +41,8 @@ _JAVA_END = r"(\r\n|[\n\r\x{85}\x{2028}\x{2029}])?$"
 def translate_like(self: Translator, node: exp.Expr) -> exp.Expr:
     """Translate LIKE, in whose pattern a backslash or a bracket may have a meaning of its own."""
     pattern = node.expression
+    if isinstance(pattern, (exp.Any, exp.All)):
+        return _expand_patterns(self, node, pattern)
     if not isinstance(pattern, exp.Literal) or isinstance(node.parent, exp.Escape):
         return node
     special = "\\" if self.dialect in _ESCAPING else "["
@@ -48,6 +54,32 @@ def translate_like(self: Translator, node: exp.Expr) -> exp.Expr:
             "add ESCAPE '!', or compare by =",
         )
     return node
+
+
+def _expand_patterns(self: Translator, node: exp.Expr, quantifier: exp.Expr) -> exp.Expr:
+    """Translate LIKE ANY and LIKE ALL of constants to a comparison with each."""
+    listed = read_listed(self, quantifier)
+    patterns = listed.expressions if isinstance(listed, (exp.Array, exp.Tuple)) else [listed]
+    constant = all(isinstance(each, exp.Literal) and each.is_string for each in patterns)
+    if (
+        not patterns
+        or not constant
+        or len(patterns) > MOST_PATTERNS
+        or sum(1 for _ in node.this.walk()) > MOST_COPIED
+    ):
+        self.refuse_in_dialect(
+            node,
+            "constant",
+            f"LIKE ANY takes a list of up to {MOST_PATTERNS} constants",
+            "write x LIKE 'a%' OR x LIKE 'b%'",
+        )
+    parts = []
+    for each in patterns:
+        part = type(node)(
+            this=exp.Paren(this=node.this.copy()), expression=each.copy(), negate=node.args.get("negate")
+        )
+        parts.append(translate_like(self, part))
+    return exp.Paren(this=(exp.or_ if isinstance(quantifier, exp.Any) else exp.and_)(*parts))
 
 
 def _take_pattern(self: Translator, node: exp.Expr, pattern: exp.Expr | None) -> str:
@@ -209,8 +241,14 @@ def translate_trim(self: Translator, node: exp.Expr) -> exp.Expr:
 def translate_array(self: Translator, node: exp.Expr) -> exp.Expr:
     """Keep a list of constants after = ANY and <> ALL, and within UNNEST; elsewhere lists are not supported."""
     if not is_listed(node):
+        quantiles = node.find_ancestor(
+            exp.PercentileCont, exp.PercentileDisc, exp.Quantile, exp.ApproxQuantile
+        )
         self.source.refuse(
-            node, "clause", "a list is only allowed after = ANY and <> ALL", "write x IN (1, 2)"
+            node,
+            "clause",
+            "a list is only allowed after = ANY and <> ALL",
+            "write x IN (1, 2)" if quantiles is None else "write one quantile for each share",
         )
     return exp.Array(expressions=node.expressions)
 
