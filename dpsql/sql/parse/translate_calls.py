@@ -14,6 +14,7 @@ from dpsql.sql.parse.own_calls import NAME as BEST_EXPERT
 from dpsql.sql.parse.own_calls import find_interval_end
 from dpsql.sql.parse.regressions import is_moment_call
 from dpsql.sql.parse.translate_dates import (
+    build_date,
     cast_to_date,
     translate_age,
     translate_date_bin,
@@ -247,8 +248,8 @@ _NOW = {
     ("postgres", "transaction_timestamp"),
 }
 _SAME: Mapping[str, Mapping[str, str]] = {
-    "postgres": {name: name for name in ("make_date", "gcd", "lcm")},
-    "spark": {"make_date": "make_date"},
+    "postgres": {name: name for name in ("gcd", "lcm")},
+    "spark": {},
     "snowflake": {},
     "bigquery": {},
     "tsql": {},
@@ -303,6 +304,10 @@ def _name_part(_: Translator, node: exp.Expr) -> exp.Expr | None:
     return build_call(names[normalize_name(node.expressions[0].name)], node.expressions[1])
 
 
+def _make_date(self: Translator, node: exp.Expr) -> exp.Expr | None:
+    return build_date(self, node, node.expressions)
+
+
 def _count_weekday(_: Translator, node: exp.Expr) -> exp.Expr | None:
     """Translate WEEKDAY of Spark, in which Monday is 0."""
     if len(node.expressions) != 1:
@@ -355,6 +360,7 @@ NAMED: Mapping[tuple[str, str], _NamedRule] = {
     **dict.fromkeys((("postgres", "to_date"), ("snowflake", "to_date"), ("spark", "to_date")), _parse_date),
     ("bigquery", "parse_date"): _parse_date_reversed,
     **dict.fromkeys((("postgres", "to_timestamp"), ("spark", "to_timestamp")), _parse_moment),
+    **dict.fromkeys((("postgres", "make_date"), ("spark", "make_date")), _make_date),
     ("tsql", "datename"): _name_part,
     ("spark", "weekday"): _count_weekday,
     ("spark", "isnull"): _is_missing,

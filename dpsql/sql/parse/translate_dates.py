@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import datetime as dt
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from sqlglot import exp
@@ -45,6 +46,7 @@ _PARTS: Mapping[str, Mapping[str, str]] = {
     },
 }  # fmt: skip
 """The part of DuckDB's for each part of a dialect, beside those that all have."""
+_DATE_PARTS = ("year", "month", "day")
 _CALENDAR = ("year", "month")
 _CLOCK = ("epoch", "day", "hour", "minute", "second")
 _WEEKS_OF_MONDAY = frozenset({"postgres", "spark", "snowflake"})
@@ -240,9 +242,20 @@ def translate_day_of_week(self: Translator, node: exp.Expr) -> exp.Expr:
     return exp.Paren(this=exp.Add(this=found, expression=exp.Literal.number(1)))
 
 
-def translate_date_from_parts(_: Translator, node: exp.Expr) -> exp.Expr:
+def translate_date_from_parts(self: Translator, node: exp.Expr) -> exp.Expr:
     """Translate DATEFROMPARTS."""
-    return build_call("make_date", *(node.args[name] for name in ("year", "month", "day")))
+    return build_date(self, node, [node.args[name] for name in _DATE_PARTS])
+
+
+def build_date(self: Translator, node: exp.Expr, parts: Sequence[exp.Expr]) -> exp.Expr:
+    """Build the date of a year, a month and a day; of constants the constant, which narrows keys as other constants do."""
+    if len(parts) != len(_DATE_PARTS) or not all(map(is_whole_number, parts)):
+        return build_call("make_date", *parts)
+    try:
+        day = dt.date(*(int(part.name) for part in parts))
+    except (ValueError, OverflowError):
+        self.refuse_in_dialect(node, "constant", "there is no such day", "write DATE '2026-01-31'")
+    return cast_to_date(exp.Literal.string(day.isoformat()))
 
 
 def translate_interval(self: Translator, node: exp.Expr) -> exp.Expr:
@@ -330,8 +343,24 @@ def translate_parsed(
     )
     if pieces is None or len(pieces) != 1 or pieces[0] == QUARTER:
         _refuse_format(self, node, name)
+    if isinstance(value, exp.Literal) and value.is_string:
+        return _parse_constant(self, node, value, pieces[0], date=date)
     found = build_call("try_strptime", value, exp.Literal.string(pieces[0]))
     return cast_to_date(found) if date else found
+
+
+def _parse_constant(self: Translator, node: exp.Expr, value: exp.Expr, text: str, *, date: bool) -> exp.Expr:
+    """Return the constant date or moment that a constant text means, which narrows keys as other constants do."""
+    try:
+        at = dt.datetime.strptime(value.name, text.replace("%-", "%"))  # noqa: DTZ007  (SQL timestamps have no zone)
+    except ValueError:
+        self.refuse_in_dialect(
+            node, "constant", f"{value.name!r} has not the given format", "write DATE '2026-01-31'"
+        )
+    if date:
+        return cast_to_date(exp.Literal.string(at.date().isoformat()))
+    constant = exp.Literal.string(at.isoformat(sep=" "))
+    return exp.Cast(this=constant, to=exp.DataType(this=exp.DType.TIMESTAMP, nested=False))
 
 
 def translate_styled(self: Translator, node: exp.Expr) -> exp.Expr:

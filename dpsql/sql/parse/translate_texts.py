@@ -104,7 +104,7 @@ def translate_regexp_match(self: Translator, node: exp.Expr) -> exp.Expr:
     text = _take_pattern(self, node, node.expression)
     if self.dialect == "spark" and text.endswith("$") and not text.endswith("\\$"):
         text = text[:-1] + _JAVA_END
-    options = _MATCHES_DOT_ALL if self.dialect == "postgres" else ""
+    options = _MATCHES_DOT_ALL if self.dialect == "postgres" and "." in text else ""
     if isinstance(node, exp.RegexpILike):
         options += "i"
     name = "regexp_full_match" if node.args.get("full_match") else "regexp_matches"
