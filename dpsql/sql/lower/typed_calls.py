@@ -13,6 +13,7 @@ from typing import Protocol
 
 from sqlglot import exp
 
+from dpsql.analysis.intervals import derive_interval
 from dpsql.analysis.number_types import WIDE, derive_bits, find_decimal_digits, is_float
 from dpsql.plan.expressions import Call, Column, Expr, Literal, walk
 from dpsql.plan.types import Type
@@ -40,6 +41,7 @@ _PARTS: Mapping[str, int] = {
     "second": 1_000_000,
 }
 """The parts of a length of time, in microseconds."""
+_SAFE_INTEGER = 2**62
 _BINARY = frozenset({"DOUBLE", "FLOAT"})
 _WHOLE_TEXT_ZERO = r"\.0$"
 
@@ -180,6 +182,8 @@ def _make_rounding(name: str) -> Callable[[ScalarLowering, exp.Expr, list[exp.Ex
 def _lower_half_even(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
     value = scalars.lower(items[0])
     if value.type is Type.DOUBLE and _is_binary(value):
+        if derive_interval(value).is_within(_SAFE_INTEGER):  # every engine has this cast
+            return scalars.build_call(node, "cast_double", scalars.build_call(node, "cast_bigint", value))
         return scalars.build_call(node, "round_even", value, Literal(0, Type.INTEGER))
     return scalars.build_call(node, "round", value)
 
