@@ -20,10 +20,12 @@ from dpsql.plan.types import Type
 from dpsql.sql.parse.rejection import QueryText
 from dpsql.sql.parse.typed_calls import (
     AGE,
+    CUT,
     ELAPSED,
     FIRST_TYPE,
     HALF_EVEN,
     MEAN,
+    MOVED,
     POWER,
     QUOTIENT,
     ROUNDED,
@@ -224,6 +226,23 @@ _REFUSED_TEXTS: Mapping[str, frozenset[Type]] = {
 """The types whose texts differ from DuckDB's in more than a zero after the point."""
 
 
+def _lower_moved(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
+    """Lower DATEADD: a date moved by days or longer units is a date, and a moment is one."""
+    unit, moment, count = items[0].name, scalars.lower(items[1]), scalars.lower(items[2])
+    return _keep_date(scalars, node, unit, moment, scalars.build_call(node, f"plus_{unit}", moment, count))
+
+
+def _lower_cut(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
+    """Lower DATE_TRUNC, which is a date of a date."""
+    unit, moment = items[0].name, scalars.lower(items[1])
+    return _keep_date(scalars, node, unit, moment, scalars.build_call(node, f"date_trunc_{unit}", moment))
+
+
+def _keep_date(scalars: ScalarLowering, node: exp.Expr, unit: str, moment: Expr, found: Expr) -> Expr:
+    is_date = moment.type is Type.DATE and unit not in _PARTS.keys() - {"day"}
+    return scalars.build_call(node, "cast_date", found) if is_date else found
+
+
 def _lower_elapsed(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
     """Lower EXTRACT of a difference of two moments; the difference of two dates is a whole number instead."""
     part, later, earlier = items[0].name, scalars.lower(items[1]), scalars.lower(items[2])
@@ -281,6 +300,8 @@ _LOWERINGS: Mapping[str, Callable[[ScalarLowering, exp.Expr, list[exp.Expr]], Ex
     ROUNDED: _make_rounding("round"),
     HALF_EVEN: _lower_half_even,
     TEXT: _lower_text,
+    MOVED: _lower_moved,
+    CUT: _lower_cut,
     ELAPSED: _lower_elapsed,
     AGE: _lower_age,
 }

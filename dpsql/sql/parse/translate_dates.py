@@ -12,7 +12,7 @@ from dpsql.policy import normalize_name
 from dpsql.sql.parse.date_formats import QUARTER, STYLES, translate_format
 from dpsql.sql.parse.dialect import is_whole_number
 from dpsql.sql.parse.translate_types import NUMERIC, parse_span, translate_convert
-from dpsql.sql.parse.typed_calls import AGE, ELAPSED, build_call
+from dpsql.sql.parse.typed_calls import AGE, CUT, ELAPSED, MOVED, build_call
 
 if TYPE_CHECKING:
     from dpsql.sql.parse.translate_nodes import Translator
@@ -146,7 +146,10 @@ def translate_date_truncation(self: Translator, node: exp.Expr) -> exp.Expr:
         self.refuse_in_dialect(node, "constant", "WEEK begins on Sunday", "write ISOWEEK, or WEEK(MONDAY)")
     weeks = ("week",) if self.dialect in (*_WEEKS_OF_MONDAY, "bigquery") else ()
     name = get_unit(self, node, unit, (*_LARGE, *weeks, *_SMALL))
-    return build_call("date_trunc", exp.Literal.string(name), node.this)
+    if self.dialect == "spark" and isinstance(node, exp.DateTrunc):
+        return cast_to_date(build_call("date_trunc", exp.Literal.string(name), node.this))
+    is_kept = self.dialect in ("tsql", "snowflake", "bigquery")
+    return build_call(CUT if is_kept else "date_trunc", exp.Literal.string(name), node.this)
 
 
 def translate_date_difference(self: Translator, node: exp.Expr) -> exp.Expr:
@@ -174,13 +177,12 @@ def translate_date_addition(self: Translator, node: exp.Expr) -> exp.Expr:
         and isinstance(count.expression, exp.Neg)
     ):
         count, back = count.this, True
-    moment: exp.Expr = exp.Paren(this=node.this)
-    if isinstance(node, exp.TsOrDsAdd):
-        moment = exp.Cast(this=moment, to=exp.DataType(this=exp.DType.DATE, nested=False))
-    if not isinstance(count, exp.Literal):
-        count = exp.Paren(this=count)
-    span = exp.Interval(this=count, unit=exp.Var(this=unit.upper()))
-    return exp.Paren(this=(exp.Sub if back else exp.Add)(this=moment, expression=span))
+    if isinstance(count, exp.Literal) and is_whole_number(exp.Literal.number(count.name)):
+        count = exp.Literal.number(count.name)
+    moment = cast_to_date(node.this) if isinstance(node, exp.TsOrDsAdd) else node.this
+    return build_call(
+        MOVED, exp.Literal.string(unit), moment, exp.Neg(this=exp.Paren(this=count)) if back else count
+    )
 
 
 def translate_add_months(self: Translator, node: exp.Expr) -> exp.Expr:

@@ -29,13 +29,17 @@ HALF_EVEN = f"{PREFIX}half_even"
 """ROUND(x), which rounds halves of binary numbers to even."""
 TEXT = f"{PREFIX}text"
 """A value as a text, as a dialect writes it; the second argument is the dialect."""
+MOVED = f"{PREFIX}moved"
+"""A date or moment some units later, which stays a date; the first argument is the unit, the last the number of units."""
+CUT = f"{PREFIX}cut"
+"""The first day of a unit, which is a date of a date; the first argument is the unit."""
 ELAPSED = f"{PREFIX}elapsed"
 """A part of the length of time x - y; the first argument is the part."""
 AGE = f"{PREFIX}age"
 """A part of AGE(x, y), which counts whole years, months and days; the first argument is the part."""
 NAMES = frozenset(
     {
-        QUOTIENT, MEAN, POWER, SUM_OR_TEXT, FIRST_TYPE, TRUNCATED, ROUNDED, HALF_EVEN, TEXT, ELAPSED, AGE,
+        QUOTIENT, MEAN, POWER, SUM_OR_TEXT, FIRST_TYPE, TRUNCATED, ROUNDED, HALF_EVEN, TEXT, MOVED, CUT, ELAPSED, AGE,
     }
 )  # fmt: skip
 
