@@ -118,7 +118,11 @@ def _divide(scalars: ScalarLowering, node: exp.Expr, left: Expr, right: Expr) ->
 
 
 def _lower_quotient(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
-    return _divide(scalars, node, *map(scalars.lower, items[:2]))
+    if len(items) > 2:  # a SUM, whose type only a SELECT with groups knows
+        scalars.source.refuse(
+            node, "aggregate", "SUM is not allowed here: it aggregates many rows", "aggregate in a subquery"
+        )
+    return _divide(scalars, node, *map(scalars.lower, items))
 
 
 def _lower_mean(scalars: ScalarLowering, row_scalars: ScalarLowering, node: exp.Expr) -> Expr:

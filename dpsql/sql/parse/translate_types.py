@@ -48,17 +48,9 @@ _SPAN_PARTS = re.compile(r"[+-]?\d+\s*[a-zA-Z]+", re.ASCII)
 SPANS = "spans"
 """Where a length of time says which further units it has."""
 _SAME_TYPE = (
-    exp.Add,
-    exp.Sub,
-    exp.Mul,
-    exp.Mod,
-    exp.Paren,
-    exp.Neg,
-    exp.Min,
-    exp.Max,
-    exp.Window,
-    exp.Filter,
-)
+    exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Paren, exp.Neg, exp.Min, exp.Max, exp.Coalesce, exp.Nullif, exp.Greatest,
+    exp.Least, exp.Abs, exp.Round, exp.Floor, exp.Ceil, exp.Trunc, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue,
+)  # fmt: skip
 _SAME_TYPE_CALLS = frozenset(
     {"coalesce", "nullif", "greatest", "least", "abs", "round", "floor", "ceil", "trunc", HALF_EVEN, QUOTIENT}
 )
@@ -87,12 +79,16 @@ def find_numeric_kind(  # noqa: C901, PLR0912  (a case for each kind of node)
             return "" if node.is_string or str(node.this).isdigit() else NUMERIC
         case exp.Cast():
             return NUMERIC if node.to.this in FRACTIONAL_TYPES else ""
-        case exp.Avg() | exp.Div():
+        case exp.Avg() | exp.Extract() | exp.IntDiv() | exp.Pow():
             return NUMERIC
+        case exp.Div() if not node.args.get("typed"):  # it is translated
+            return NUMERIC
+        case exp.Star():  # columns of a star that an alias renames are not followed
+            return "sum"
         case exp.Sum():
             return _find_sum_kind(node, levels)
         case exp.Column():
-            return find_numeric_kind(find_definition(node), levels - 1)
+            parts, levels = find_definitions(node, levels), levels - 1
         case exp.Subquery():
             inner = node.this.expressions if isinstance(node.this, exp.Select) else ()
             return find_numeric_kind(inner[0].unalias(), levels - 1) if inner else ""
@@ -103,7 +99,7 @@ def find_numeric_kind(  # noqa: C901, PLR0912  (a case for each kind of node)
         case exp.Filter() | exp.Window():
             parts = [node.this]
         case _ if isinstance(node, _SAME_TYPE):
-            parts = [node.this, node.args.get("expression")]
+            parts = [node.this, node.args.get("expression"), *(node.args.get("expressions") or ())]
         case _:
             return ""
     kinds = {find_numeric_kind(part, levels) for part in parts}
@@ -133,40 +129,82 @@ def _list_values(node: exp.Expr) -> list[exp.Expr]:
     return [node]
 
 
-def find_definition(column: exp.Column) -> exp.Expr | None:
-    """Find the item of a derived table or CTE in the FROM of its SELECT that a column reads, by names alone."""
+def find_definitions(column: exp.Column, levels: int = _MOST_LEVELS) -> list[exp.Expr]:
+    """Find the items of derived tables and CTEs that a column reads, by names alone: one in each part of a UNION.
+
+    The SELECT around the column is searched first, then those around it.
+    """
     select = column.find_ancestor(exp.Select)
-    if select is None or not isinstance(column.this, exp.Identifier):
-        return None
+    while select is not None:
+        found = _find_in_sources(select, normalize_name(column.name), normalize_name(column.table), levels)
+        if found:
+            return found
+        select = select.find_ancestor(exp.Select)
+    return []
+
+
+def _find_in_sources(select: exp.Select, name: str, table: str, levels: int) -> list[exp.Expr]:
     items = [select.args.get("from_"), *(select.args.get("joins") or ())]
+    found: list[exp.Expr] = []
     for item in items:
         source = None if item is None else item.this
-        if source is None or (
-            column.table and normalize_name(source.alias_or_name) != normalize_name(column.table)
-        ):
-            continue
-        inner = _find_query(source)
-        for projected in () if inner is None else inner.expressions:
-            if normalize_name(projected.alias_or_name) == normalize_name(column.name):
-                found: exp.Expr = projected.unalias()
-                return found
-    return None
+        if source is not None and (not table or normalize_name(source.alias_or_name) == table):
+            query, names = _find_query(source)
+            found += _find_in_query(query, name, names, levels)
+    return found
 
 
-def _find_query(source: exp.Expr) -> exp.Select | None:
-    """Return the first SELECT of a derived table, or of the CTE that a name means."""
-    query = source.this if isinstance(source, exp.Subquery) else None
+def _find_in_query(query: exp.Expr | None, name: str, names: list[str], levels: int) -> list[exp.Expr]:
+    """Find the items of a name, or those behind `*`; `names` are given to the columns from the first on."""
+    if isinstance(query, exp.Subquery):
+        return _find_in_query(query.this, name, names, levels)
+    if isinstance(query, exp.SetOperation):
+        place = _find_place(query, name, names)
+        parts = [part for part in (query.this, query.expression) if isinstance(part, exp.Expr)]
+        if place is not None:
+            name, names = str(place), [str(index) for index in range(place + 1)]
+        return [each for part in parts for each in _find_in_query(part, name, names, levels)]
+    if not isinstance(query, exp.Select) or levels < 0:
+        return []
+    for index, item in enumerate(query.expressions):
+        called = names[index] if index < len(names) else normalize_name(item.alias_or_name)
+        if called == name:
+            return [item.unalias()]
+    if any(item.is_star for item in query.expressions):
+        return _find_in_sources(query, name, "", levels - 1)
+    return []
+
+
+def _find_place(query: exp.SetOperation, name: str, names: list[str]) -> int | None:
+    """Find the place of a column among those of the first SELECT of a UNION, which names them."""
+    first = query.find(exp.Select)
+    items = [] if first is None else first.expressions
+    known = [
+        names[index] if index < len(names) else normalize_name(item.alias_or_name)
+        for index, item in enumerate(items)
+    ]
+    return known.index(name) if name in known else None
+
+
+def _find_query(source: exp.Expr) -> tuple[exp.Expr | None, list[str]]:
+    """Return the query of a derived table, or of the CTE that a name means, and the names that its alias gives to columns."""
+    query: exp.Expr | None = source.this if isinstance(source, exp.Subquery) else None
+    names = _list_alias_columns(source)
     if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier) and not source.db:
         around: exp.Expr | None = source.parent
         while around is not None and query is None:
             clause = around.args.get("with_")
             for table in () if clause is None else clause.expressions:
                 if normalize_name(table.alias) == normalize_name(source.name):
-                    query = table.this
+                    query, names = table.this, names or _list_alias_columns(table)
             around = around.parent
-    while isinstance(query, (exp.SetOperation, exp.Subquery)):
-        query = query.this
-    return query if isinstance(query, exp.Select) else None
+    return query, names
+
+
+def _list_alias_columns(node: exp.Expr) -> list[str]:
+    alias = node.args.get("alias")
+    columns = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
+    return [normalize_name(column.name) for column in columns or ()]
 
 
 def _has_own_sum(node: exp.Expr) -> bool:
