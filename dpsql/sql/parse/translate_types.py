@@ -7,6 +7,7 @@ A tree has no types. What is evident from the tree is written in DuckDB's SQL; t
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -31,6 +32,9 @@ from dpsql.sql.parse.typed_calls import (
 if TYPE_CHECKING:
     from dpsql.sql.parse.translate_nodes import Translator
 
+_SUM = "sum"
+_KIND = "numeric kind"
+"""Where a node holds its kind, and a query those of its columns."""
 NUMERIC = "numeric"
 """Where a translated node says that PostgreSQL's value is a numeric, although DuckDB's is a whole number."""
 _WHOLE = frozenset({exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT, exp.DType.TINYINT})
@@ -54,26 +58,32 @@ _SAME_TYPE = (
 _SAME_TYPE_CALLS = frozenset(
     {"coalesce", "nullif", "greatest", "least", "abs", "round", "floor", "ceil", "trunc", HALF_EVEN, QUOTIENT}
 )
-_MOST_LEVELS = 8
-"""The most derived tables through which a column is followed."""
 
 
 # Find what PostgreSQL's numbers are, where DuckDB has whole numbers.
 
 
-def find_numeric_kind(  # noqa: C901, PLR0912  (a case for each kind of node)
-    node: exp.Expr | None, levels: int = _MOST_LEVELS
-) -> str:
+def find_numeric_kind(node: exp.Expr | None) -> str:
     """Return "numeric" for what is a numeric or a binary number by its tree, "sum" for a SUM that may be one, "" for the rest.
+
+    Each node is looked at once, however often others read it.
 
     Claim: a quotient of operands without a kind is one of whole numbers in PostgreSQL if it is so in DuckDB.
     Why: in both, arithmetic on whole numbers gives whole numbers; EXTRACT, AVG and the SUM of long numbers are what differs.
     Source: the manual of PostgreSQL 17, 9.3 (operators), 9.9.1 (EXTRACT), 9.21 (SUM, AVG).
     """
-    if node is None or levels < 0:
+    if node is None:
         return ""
     if node.meta.get(NUMERIC):
         return NUMERIC
+    if _KIND not in node.meta:
+        node.meta[_KIND] = ""  # of a CTE that reads itself
+        node.meta[_KIND] = _find_kind(node)
+    return str(node.meta[_KIND])
+
+
+def _find_kind(node: exp.Expr) -> str:  # noqa: C901  (a case for each kind of node)
+    parts: list[exp.Expr | None] = []
     match node:
         case exp.Literal():
             return "" if node.is_string or str(node.this).isdigit() else NUMERIC
@@ -84,40 +94,36 @@ def find_numeric_kind(  # noqa: C901, PLR0912  (a case for each kind of node)
         case exp.Div() if not node.args.get("typed"):  # it is translated
             return NUMERIC
         case exp.Star():  # columns of a star that an alias renames are not followed
-            return "sum"
+            return _SUM
         case exp.Sum():
-            return _find_sum_kind(node, levels)
+            return _find_sum_kind(node)
         case exp.Column():
-            parts, levels = find_definitions(node, levels), levels - 1
+            return _find_column_kind(node)
         case exp.Subquery():
             inner = node.this.expressions if isinstance(node.this, exp.Select) else ()
-            return find_numeric_kind(inner[0].unalias(), levels - 1) if inner else ""
+            parts = [inner[0].unalias()] if inner else []
         case exp.Case():
             parts = [branch.args["true"] for branch in node.args["ifs"]] + [node.args.get("default")]
         case exp.Anonymous():
-            parts = node.expressions if node.this in _SAME_TYPE_CALLS else []
+            parts = list(node.expressions) if node.this in _SAME_TYPE_CALLS else []
         case exp.Filter() | exp.Window():
             parts = [node.this]
         case _ if isinstance(node, _SAME_TYPE):
             parts = [node.this, node.args.get("expression"), *(node.args.get("expressions") or ())]
-        case _:
-            return ""
-    kinds = {find_numeric_kind(part, levels) for part in parts}
-    return NUMERIC if NUMERIC in kinds else "sum" if "sum" in kinds else ""
+    return _combine_kinds(map(find_numeric_kind, parts)) or ""
 
 
-def _find_sum_kind(node: exp.Sum, levels: int) -> str:
-    """Return what a SUM is: of counts and sums, which are long, a numeric."""
-    if node.this.find(exp.AggFunc) is not None:
+def _combine_kinds(kinds: Iterable[str | None]) -> str | None:
+    """Return the kind of values of several kinds; None if no kind is known."""
+    known = {kind for kind in kinds if kind is not None}
+    return next((kind for kind in (NUMERIC, _SUM, "") if kind in known), None)
+
+
+def _find_sum_kind(node: exp.Sum) -> str:
+    """Return what a SUM is: of counts and sums, which are long, a numeric; of short constants, as those of a CASE, no numeric."""
+    if node.this.find(exp.AggFunc) is not None or find_numeric_kind(node.this):
         return NUMERIC
-    inner = find_numeric_kind(node.this, levels)
-    if inner:
-        return NUMERIC
-    small = all(
-        isinstance(part, exp.Literal)
-        for part in _list_values(node.this)  # as of CASE WHEN x THEN 1 ELSE 0 END
-    )
-    return "" if small else "sum"
+    return "" if all(isinstance(part, exp.Literal) for part in _list_values(node.this)) else _SUM
 
 
 def _list_values(node: exp.Expr) -> list[exp.Expr]:
@@ -129,53 +135,58 @@ def _list_values(node: exp.Expr) -> list[exp.Expr]:
     return [node]
 
 
-def find_definitions(column: exp.Column, levels: int = _MOST_LEVELS) -> list[exp.Expr]:
-    """Find the items of derived tables and CTEs that a column reads, by names alone: one in each part of a UNION.
+def _find_column_kind(column: exp.Column) -> str:
+    """Find the kind of the items of derived tables and CTEs that a column reads, by names alone.
 
     The SELECT around the column is searched first, then those around it.
     """
     select = column.find_ancestor(exp.Select)
     while select is not None:
-        found = _find_in_sources(select, normalize_name(column.name), normalize_name(column.table), levels)
-        if found:
+        found = _find_in_sources(select, normalize_name(column.name), normalize_name(column.table))
+        if found is not None:
             return found
         select = select.find_ancestor(exp.Select)
-    return []
+    return ""
 
 
-def _find_in_sources(select: exp.Select, name: str, table: str, levels: int) -> list[exp.Expr]:
+def _find_in_sources(select: exp.Select, name: str, table: str) -> str | None:
     items = [select.args.get("from_"), *(select.args.get("joins") or ())]
-    found: list[exp.Expr] = []
+    found: list[str | None] = []
     for item in items:
         source = None if item is None else item.this
         if source is not None and (not table or normalize_name(source.alias_or_name) == table):
             query, names = _find_query(source)
-            found += _find_in_query(query, name, names, levels)
+            found.append(None if query is None else _find_in_query(query, name, tuple(names)))
+    return _combine_kinds(found)
+
+
+def _find_in_query(query: exp.Expr, name: str, names: tuple[str, ...]) -> str | None:
+    """Find the kind of the items of a name; `names` are given to the columns from the first on."""
+    known = query.meta.setdefault(_KIND, {})
+    if (name, names) not in known:
+        known[name, names] = None  # of a CTE that reads itself
+        known[name, names] = _search_query(query, name, names)
+    found: str | None = known[name, names]
     return found
 
 
-def _find_in_query(query: exp.Expr | None, name: str, names: list[str], levels: int) -> list[exp.Expr]:
-    """Find the items of a name, or those behind `*`; `names` are given to the columns from the first on."""
+def _search_query(query: exp.Expr, name: str, names: tuple[str, ...]) -> str | None:
     if isinstance(query, exp.Subquery):
-        return _find_in_query(query.this, name, names, levels)
+        return _find_in_query(query.this, name, names)
     if isinstance(query, exp.SetOperation):
         place = _find_place(query, name, names)
-        parts = [part for part in (query.this, query.expression) if isinstance(part, exp.Expr)]
         if place is not None:
-            name, names = str(place), [str(index) for index in range(place + 1)]
-        return [each for part in parts for each in _find_in_query(part, name, names, levels)]
-    if not isinstance(query, exp.Select) or levels < 0:
-        return []
+            name, names = str(place), tuple(str(index) for index in range(place + 1))
+        return _combine_kinds(_find_in_query(part, name, names) for part in (query.this, query.expression))
+    if not isinstance(query, exp.Select):
+        return None
     for index, item in enumerate(query.expressions):
-        called = names[index] if index < len(names) else normalize_name(item.alias_or_name)
-        if called == name:
-            return [item.unalias()]
-    if any(item.is_star for item in query.expressions):
-        return _find_in_sources(query, name, "", levels - 1)
-    return []
+        if (names[index] if index < len(names) else normalize_name(item.alias_or_name)) == name:
+            return find_numeric_kind(item.unalias())
+    return _find_in_sources(query, name, "") if any(item.is_star for item in query.expressions) else None
 
 
-def _find_place(query: exp.SetOperation, name: str, names: list[str]) -> int | None:
+def _find_place(query: exp.SetOperation, name: str, names: tuple[str, ...]) -> int | None:
     """Find the place of a column among those of the first SELECT of a UNION, which names them."""
     first = query.find(exp.Select)
     items = [] if first is None else first.expressions
@@ -224,7 +235,7 @@ def translate_division(self: Translator, node: exp.Expr) -> exp.Expr:
     kinds = {find_numeric_kind(side) for side in sides} if self.dialect == "postgres" else set()
     if NUMERIC in kinds:
         return exp.Div(this=sides[0], expression=sides[1])
-    if "sum" not in kinds:
+    if _SUM not in kinds:
         return build_call(QUOTIENT, *sides)
     if not any(map(_has_own_sum, sides)):
         self.refuse_in_dialect(
