@@ -75,6 +75,17 @@ def test_error_after_translation_shows_the_text_of_the_user(connection: Connecti
     ]
 
 
+@pytest.mark.parametrize("dialect", ["postgres", "tsql"])
+def test_no_column_is_named_by_a_reserved_call(connection: Connection, dialect: str) -> None:
+    """A column without a name is called by what the user wrote, also behind a star."""
+    for sql in (
+        "SELECT SUM(age) / COUNT(*) FROM visits",
+        "SELECT * FROM (SELECT COUNT(*) / 2 FROM visits) AS t",
+    ):
+        (name,) = connection.query(sql, dialect=dialect).columns
+        assert "dpsql" not in str(name)
+
+
 @pytest.mark.parametrize("dialect", ["duckdb", *TITLES])
 def test_reserved_calls_are_refused_in_a_users_text(connection: Connection, dialect: str) -> None:
     """Only a translation may write the calls whose meaning depends on types."""
