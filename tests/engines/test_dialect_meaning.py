@@ -18,6 +18,8 @@ from dpsql.api.connection import Connection
 from tests.sql.fixture_files import Fixture, everyday
 from tests.sql.study import clinic, study
 
+pytestmark = sparks.WARNINGS
+
 TOLERANCE = 1e-6
 """What rounding to the lattice may change, relative to the value."""
 
