@@ -60,7 +60,7 @@ from dpsql.policy.request.loss import Target
 from dpsql.policy.request.query import Query, resolve_query
 from dpsql.results.result import Result
 from dpsql.sql.lower.statement import lower_statement
-from dpsql.sql.parse.parse import mark_translation_errors, parse_cached, require_stack_room
+from dpsql.sql.parse.parse import locate_translation_errors, parse_cached, require_stack_room
 
 
 def parse(engine: Engine, begun: QueryRun) -> QueryRun:
@@ -79,7 +79,7 @@ def parse(engine: Engine, begun: QueryRun) -> QueryRun:
 def lower(engine: Engine, parsed: QueryRun) -> QueryRun:
     """Lower the tree to a plan: the only validation of SQL. It may read the policy, the schema and public tables; no private row."""
     query, statement, lookups = parsed.query, parsed.parsed, parsed.lookups
-    with mark_translation_errors() if statement.translated else nullcontext():
+    with locate_translation_errors(query.sql, query.dialect) if statement.translated else nullcontext():
         lowered = lower_statement(
             statement, engine.catalog, lookups, query.parameters, parsed.terms.max_groups, at=query.time
         )

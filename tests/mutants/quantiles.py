@@ -248,9 +248,9 @@ FAULTS = (
     ),
     Fault(
         "logarithms-of-less-than-zero",
-        "dpsql.sql.parse.translate_nodes",
-        'build_call("ln", build_call("greatest", node.this, exp.Literal.number(0)))',
-        'build_call("ln", node.this)',
+        "dpsql.sql.parse.translate_nodes:_build_logarithm",
+        'build_call("ln", build_call("greatest", value, exp.Literal.number(0)))',
+        'build_call("ln", value)',
         "what is NULL in Spark is a number that is none",
         "tests/sql/test_own_numbers.py::test_logarithms_of_less_than_zero_are_null_in_spark",
     ),

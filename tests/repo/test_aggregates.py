@@ -70,10 +70,8 @@ ALLOWED = {
     "sql/lower/windows.py": ({"COUNT"}, "the name of a window function, in a plan"),
     "sql/parse/dialect.py": (None, "a table of the parser: which calls are aggregates, dpsql's or not"),
     "sql/regression.py": ({"AVG", "COVAR_POP", "VAR_POP"}, "the query that it writes"),
-    "sql/parse/translate_nodes.py": (
-        {"CHOOSE", "COUNT"},
-        "what T-SQL has otherwise, and an argument of FETCH",
-    ),
+    "sql/parse/translate_nodes.py": ({"COUNT"}, "an argument of FETCH"),
+    "sql/parse/translate_calls.py": ({"CHOOSE"}, "what T-SQL has otherwise"),
     "sql/parse/rejection.py": ({"FIRST", "LAST"}, "words of a clause, which a refusal quotes"),
     "sql/parse/parse.py": (
         {"QUANTILE", "QUANTILE_CONT", "QUANTILE_DISC"},

@@ -16,6 +16,8 @@ excuses an answer that differs from DuckDB's.
 
 In tests/fixtures/dialects, a file for each, `-- duckdb:` is the query in DuckDB's SQL that means the same, and
 `-- value:` what a query on nothing private answers there, by the dialect's own manual.
+
+In tests/fixtures/everyday, a file for each dialect whose engine runs here, a block is a title and a query.
 """
 
 from __future__ import annotations
@@ -70,6 +72,14 @@ def fixtures() -> tuple[Fixture, ...]:
 def dialects() -> tuple[Fixture, ...]:
     """Every fixture in another dialect, which its file is called by."""
     return _all("dialects")
+
+
+@cache
+def everyday(dialect: str) -> tuple[Fixture, ...]:
+    """The statements in a dialect that its own engine answers, too."""
+    blocks = (FIXTURES / "everyday" / f"{dialect}.sql").read_text().strip().split("\n\n")
+    titles = (block.split("\n", 1) for block in blocks)
+    return tuple(Fixture(dialect, title.removeprefix("-- "), query, ()) for title, query in titles)
 
 
 def _all(folder: str) -> tuple[Fixture, ...]:

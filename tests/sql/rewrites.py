@@ -250,8 +250,8 @@ REWRITES: tuple[Rewrite, ...] = (
         "PIVOT (SELECT region, plan, cost FROM visits) ON plan IN ('a', 'b') USING SUM(cost) AS cost",
     ),
     Rewrite(
-        "SELECT TO_CHAR(day, 'YYYY-MM') AS m, COUNT(*) FROM visits GROUP BY m",
-        "SELECT DATE_TRUNC('month', day) AS m, COUNT(*) FROM visits GROUP BY m",
+        "SELECT TO_CHAR(day, 'Month') AS m, COUNT(*) FROM visits GROUP BY m",
+        "SELECT EXTRACT(MONTH FROM day) AS m, COUNT(*) FROM visits GROUP BY m",
         dialect="postgres",
     ),
     Rewrite(
@@ -265,29 +265,33 @@ REWRITES: tuple[Rewrite, ...] = (
     ),
     Rewrite("SELECT COUNT(*) FROM visits WHERE age > $1", "SELECT COUNT(*) FROM visits WHERE age > ?", (3,)),
     Rewrite(
-        "SELECT age / region FROM visits GROUP BY age, region",
-        "SELECT COUNT(*) FROM visits WHERE age / CAST(region AS DECIMAL(18, 3)) > 2",
+        "SELECT s / 2 FROM (SELECT SUM(age) AS s FROM visits) AS t",
+        "SELECT s / 2 FROM (SELECT SUM(age)::bigint AS s FROM visits) AS t",
         dialect="postgres",
     ),
     Rewrite(
-        "SELECT COUNT(*) FROM visits WHERE age / region > 2",
-        "SELECT COUNT(*) FROM visits WHERE age / CAST(region AS DECIMAL(18, 3)) > 2",
+        "SELECT AVG(EXTRACT(EPOCH FROM day - DATE '2026-01-01')) FROM visits",
+        "SELECT AVG(day - DATE '2026-01-01') FROM visits",
         dialect="postgres",
     ),
     Rewrite(
-        "SELECT COUNT(*) FROM visits WHERE age = ANY ('{1,2}')",
-        "SELECT COUNT(*) FROM visits WHERE age IN (1, 2)",
+        "SELECT COUNT(*) FROM visits WHERE age = ANY (note)",
+        "SELECT COUNT(*) FROM visits WHERE age = ANY (ARRAY[1, 2])",
         dialect="postgres",
     ),
-    Rewrite("SELECT AVG(age) FROM visits", "SELECT AVG(CAST(age AS FLOAT)) FROM visits", dialect="tsql"),
+    Rewrite(
+        "SELECT plan INTO #t FROM visits",
+        "WITH t AS (SELECT plan FROM visits) SELECT COUNT(*) FROM t",
+        dialect="tsql",
+    ),
     Rewrite(
         "SELECT * FROM (SELECT plan, cost FROM visits) PIVOT (SUM(cost) FOR plan IN ('A')) AS p",
         "SELECT SUM(CASE WHEN plan = 'A' THEN cost END) AS a FROM visits",
         dialect="snowflake",
     ),
     Rewrite(
-        "SELECT COUNT(*) FROM visits WHERE POWER(age, 2) > 900",
-        "SELECT COUNT(*) FROM visits WHERE POWER(CAST(age AS FLOAT), 2) > 900",
+        "SELECT COUNT(*) FROM visits WHERE age + note = 'x'",
+        "SELECT COUNT(*) FROM visits WHERE CAST(age AS VARCHAR(20)) + note = 'x'",
         dialect="tsql",
     ),
     Rewrite(
@@ -301,13 +305,13 @@ REWRITES: tuple[Rewrite, ...] = (
         dialect="snowflake",
     ),
     Rewrite(
-        "SELECT COUNT(*) FROM visits WHERE ISNULL(cost, 1.5) > 2",
-        "SELECT COUNT(*) FROM visits WHERE COALESCE(cost, 1.5) > 2",
+        "SELECT COUNT(*) FROM visits WHERE CAST(cost AS VARCHAR(9)) = '2'",
+        "SELECT COUNT(*) FROM visits WHERE CAST(CAST(cost AS DECIMAL(18, 3)) AS VARCHAR(9)) = '2'",
         dialect="tsql",
     ),
     Rewrite(
-        "SELECT COUNT(*) FROM visits WHERE CAST(cost AS INT) > 2",
-        "SELECT COUNT(*) FROM visits WHERE CAST(ROUND(cost) AS INT) > 2",
+        "SELECT initcap(plan) FROM plans",
+        "SELECT UPPER(LEFT(plan, 1)) || LOWER(SUBSTRING(plan, 2, 1000)) FROM plans",
         dialect="spark",
     ),
     Rewrite(

@@ -42,8 +42,9 @@ from dpsql.plan.types import Type, Value, find_common_type
 from dpsql.policy import normalize_name
 from dpsql.sql.lower.constants import fold_constant
 from dpsql.sql.lower.function_calls import are_widened, is_widened
+from dpsql.sql.lower.node_kinds import is_unnest
 from dpsql.sql.lower.number_types import round_to_decimal
-from dpsql.sql.lower.scalars import Scalars, is_unnest
+from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.star_expansion import apply_star_modifiers
 from dpsql.sql.lower.statement_context import NEW, CommonTable, StatementContext

@@ -23,8 +23,7 @@ from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.lower.constants import fold_constant
 from dpsql.sql.lower.dotted_names import build_scan, resolve_schema, resolve_table
 from dpsql.sql.lower.interval_ends import with_interval_columns
-from dpsql.sql.lower.node_kinds import is_table_function
-from dpsql.sql.lower.scalars import is_unnest
+from dpsql.sql.lower.node_kinds import is_table_function, is_unnest
 from dpsql.sql.lower.scope import NamedSource, Scope, to_named_source
 from dpsql.sql.lower.statement_context import REPEATED, CommonTable, StatementContext
 from dpsql.sql.parse.rejection import UNITS_SAMPLED, QueryText

@@ -475,9 +475,10 @@ def _refuse_types(
 ) -> NoReturn:
     given = ", ".join(str(argument.type) for argument in arguments)
     signatures = dict.fromkeys(function.signature for function in get_overloads(name))
+    is_span = name == "-" and {argument.type for argument in arguments} <= {Type.DATE, Type.TIMESTAMP}
     source.refuse(
         node,
         "type",
         f"{' or '.join(list(signatures)[:3])} does not take ({given})",
-        "convert with CAST(… AS …)",
+        "write DATE_DIFF('second', u, t) for t - u" if is_span else "convert with CAST(… AS …)",
     )

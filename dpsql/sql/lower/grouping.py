@@ -37,9 +37,11 @@ from dpsql.sql.lower.quantified_comparisons import lower_quantified_comparison
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.star_expansion import Item, list_select_items
+from dpsql.sql.lower.typed_calls import lower_grouped_typed_call
 from dpsql.sql.lower.windows import check_named_windows, lower_window
 from dpsql.sql.parse.own_calls import find_interval_end
 from dpsql.sql.parse.rejection import QueryText
+from dpsql.sql.parse.typed_calls import is_typed_call
 
 # AGGREGATE(x) FILTER (WHERE condition): the aggregate of x where the condition is true, and of NULL elsewhere.
 
@@ -149,6 +151,8 @@ class Grouping(ABC):
         def lower_output_node(node: exp.Expr) -> Expr | None:
             if type(node) is exp.Window:
                 return lower_window(self, node)
+            if is_typed_call(node):
+                return self._lower_typed_call(scalars, node)
             if _is_call(node, "typeof"):
                 return _lower_typeof(self, node, scalars)
             if is_quantified(node) and node.this.find(exp.Window) is not None:
@@ -196,7 +200,7 @@ class Grouping(ABC):
             else f"add it to GROUP BY, or aggregate it: {'AVG' if column.type.numeric else 'COUNT'}({name})",
         )
 
-    def _lower_group_node(self, node: exp.Expr) -> Expr | None:
+    def _lower_group_node(self, node: exp.Expr) -> Expr | None:  # noqa: C901  (a case for each kind of node)
         """Return the column that a whole node means after grouping: an aggregate, a key or an alias."""
         if type(node) is exp.Grouping:
             return lower_grouping_call(
@@ -204,6 +208,8 @@ class Grouping(ABC):
             )
         if find_interval_end(node) is not None:
             return self.lower_interval_end(node) or self._find_key(node) or refuse_interval(self.source, node)
+        if is_typed_call(node):
+            return self._lower_typed_call(self.group_scalars, node)
         key = self._find_aggregated_key(node)
         if key is not None:
             return key
@@ -230,6 +236,11 @@ class Grouping(ABC):
         if isinstance(node, (exp.Literal, exp.Null, exp.Boolean)) or has_aggregate(node):
             return None
         return self._find_key(node)
+
+    def _lower_typed_call(self, scalars: Scalars, node: exp.Expr) -> Expr | None:
+        """Lower a call that a translation wrote: a group key, or a call whose type follows from what its aggregates read."""
+        key = None if has_aggregate(node) else self._find_key(node)
+        return key or lower_grouped_typed_call(scalars, self.scope.scalars, node)
 
     def _find_aggregated_key(self, node: exp.Expr) -> Expr | None:
         """Find the group key that a call chooses a value of: all values of a group are its key.

@@ -36,7 +36,7 @@ from dpsql.plan.steps import is_unique, list_required_steps
 from dpsql.plan.tables import Scan, Unit, UnitKind
 from dpsql.plan.types import Type, find_common_type
 from dpsql.policy import normalize_name
-from dpsql.sql.lower.scalars import is_unnest
+from dpsql.sql.lower.node_kinds import is_unnest
 from dpsql.sql.lower.scope import Scope
 
 # Joins on declared links: private rows that are joined on all columns of a foreign key of the policy.

@@ -35,6 +35,13 @@ def is_table_function(node: exp.Expr) -> bool:
     return type(node) is exp.Unnest or (isinstance(named, str) and normalize_name(named) in COUNTED)
 
 
+def is_unnest(node: exp.Expr) -> bool:
+    """Return whether a node is UNNEST in an expression."""
+    return (
+        type(node) is exp.Anonymous and normalize_name(str(node.this)) == "unnest" and bool(node.expressions)
+    )
+
+
 def has_aggregate(node: exp.Expr) -> bool:
     """Return whether a node holds an aggregate of groups outside of subqueries; it steers the lowering, and accepts nothing."""
     parts = node.walk(prune=lambda part: isinstance(part, exp.Query))

@@ -45,9 +45,11 @@ from dpsql.sql.lower.function_calls import (
 from dpsql.sql.lower.node_kinds import COMPARISONS, COUNTED, list_members, rewrite_as_in
 from dpsql.sql.lower.number_types import find_id_constants, is_number, unify_float_width
 from dpsql.sql.lower.time_zones import lower_time_zone
+from dpsql.sql.lower.typed_calls import lower_typed_call
 from dpsql.sql.lower.unknown_syntax import refuse_unknown_function, refuse_unknown_node
 from dpsql.sql.parse.pivots import NAME_OF
 from dpsql.sql.parse.rejection import QueryText, format_sql, is_valid_text
+from dpsql.sql.parse.typed_calls import is_typed_call
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _LONE_SPAN = (
@@ -151,13 +153,6 @@ class Scalars:
                 "a computed value has no fields or elements that can be read",
                 "name the field of a STRUCT: (s).field",
             )
-
-
-def is_unnest(node: exp.Expr) -> bool:
-    """Return whether a node is UNNEST in an expression."""
-    return (
-        type(node) is exp.Anonymous and normalize_name(str(node.this)) == "unnest" and bool(node.expressions)
-    )
 
 
 def _flatten_arguments(values: Sequence[object]) -> Iterator[exp.Expr]:
@@ -455,6 +450,8 @@ def _lower_trim(self: Scalars, node: exp.Expr) -> Expr:
 
 
 def _lower_function(self: Scalars, node: exp.Expr) -> Expr:
+    if is_typed_call(node):
+        return lower_typed_call(self, node)
     name, items = self.source.take_arguments(node, "this", "expressions")
     called = normalize_name(name) if isinstance(name, str) else ""
     if called in TIME_CALLS and not items:

@@ -27,8 +27,8 @@ from dpsql.sql.lower.interval_ends import (
     make_interval_column,
     refuse_interval,
 )
-from dpsql.sql.lower.node_kinds import is_matching, is_quantified
-from dpsql.sql.lower.scalars import Scalars, is_unnest
+from dpsql.sql.lower.node_kinds import is_matching, is_quantified, is_unnest
+from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.statement_context import EnclosingScope, StatementContext
 from dpsql.sql.lower.unknown_syntax import refuse_columns_call
 from dpsql.sql.parse.own_calls import find_interval_end

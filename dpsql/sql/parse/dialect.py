@@ -33,26 +33,6 @@ def is_whole_number(node: exp.Expr | None) -> bool:
     return isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit()
 
 
-def is_fractional(node: exp.Expr | None, dialect: str) -> bool:
-    """Return whether the type of a number is evidently none of whole numbers."""
-    node = unwrap_sign(node)
-    match node:
-        case exp.Literal():
-            return not node.is_string and not str(node.this).isdigit()
-        case exp.Cast():
-            return node.to.this in FRACTIONAL_TYPES
-        case exp.Add() | exp.Sub() | exp.Mul() | exp.Div():
-            return is_fractional(node.this, dialect) or is_fractional(node.expression, dialect)
-        case exp.Avg():
-            return dialect == "postgres" or is_fractional(node.this, dialect)
-        case exp.Sum() | exp.Min() | exp.Max():
-            return is_fractional(node.this, dialect)
-        case exp.Anonymous():
-            return node.this in ("sqrt", "exp", "ln")
-        case _:
-            return False
-
-
 def is_text(node: exp.Expr | None) -> bool:
     """Return whether a node is evidently a text that no parser takes for a number."""
     node = unwrap_sign(node)
@@ -87,16 +67,19 @@ _SET = (*_PAIR, "distinct", "with_", "order", "limit", "offset")
 READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Select: (
         "with_", "expressions", "from_", "joins", "where", "group", "having", "qualify", "distinct", "order",
-        "limit", "offset",
+        "limit", "offset", "windows", "into",
     ),
     **dict.fromkeys((exp.Union, exp.Intersect, exp.Except), _SET),
     **dict.fromkeys(
         (
             exp.From, exp.Where, exp.Having, exp.Qualify, exp.Paren, exp.Neg, exp.Not, exp.Boolean, exp.Exists, exp.Var,
-            exp.DataTypeParam, exp.Placeholder, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.CountIf, exp.National,
+            exp.DataTypeParam, exp.Placeholder, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.National,
             exp.TimeStrToTime, exp.Abs, exp.Floor, exp.Ceil, exp.Sqrt, exp.Exp, exp.Ln, exp.Sign,
             exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop, exp.ApproxDistinct,
             exp.PercentileCont, exp.PercentileDisc, exp.Median,
+            exp.Cbrt, exp.Sin, exp.Cos, exp.Tan, exp.Asin, exp.Acos, exp.Atan, exp.Degrees, exp.Radians, exp.Reverse, exp.Ascii,
+            exp.DayOfWeek, exp.WeekOfYear, exp.DayOfWeekIso, exp.LastDay, exp.Ntile, exp.FirstValue, exp.LastValue,
+            exp.IgnoreNulls, exp.RespectNulls, exp.AnyValue, exp.Mode, exp.RawString, exp.All, exp.WeekStart,
             exp.Lower, exp.Upper, exp.Year, exp.Month, exp.Day, exp.Quarter, exp.Hour, exp.Minute, exp.DayOfYear,
         ),
         ("this",),
@@ -105,38 +88,65 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
         (
             exp.And, exp.Or, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Add, exp.Sub, exp.Mul, exp.Mod,
             exp.NullSafeEQ, exp.NullSafeNEQ, exp.Escape, exp.Filter, exp.Nullif, exp.Pow, exp.StartsWith,
-            exp.Contains, exp.Extract, exp.SafeDivide, exp.WithinGroup,
+            exp.Contains, exp.Extract, exp.SafeDivide, exp.WithinGroup, exp.IntDiv, exp.Kwarg,
+            exp.Log, exp.SimilarTo, exp.RegexpILike, exp.CovarPop, exp.CovarSamp, exp.RegrSlope, exp.RegrIntercept,
+            exp.RegrR2, exp.RegrCount, exp.EqualNull, exp.ArgMax, exp.ArgMin, exp.Atan2, exp.ApproxQuantiles, exp.AddMonths,
         ),
         _PAIR,
     ),
     **dict.fromkeys(
-        (exp.With, exp.Rollup, exp.Cube, exp.GroupingSets, exp.Distinct, exp.Order, exp.Tuple, exp.Grouping),
+        (exp.With, exp.Rollup, exp.Cube, exp.GroupingSets, exp.Order, exp.Tuple, exp.Grouping),
         ("expressions",),
     ),
     **dict.fromkeys(
         (
             exp.Star, exp.Null, exp.RowNumber, exp.Rank, exp.DenseRank, exp.CurrentDate, exp.CurrentTimestamp,
-            exp.Localtimestamp,
+            exp.Localtimestamp, exp.PercentRank, exp.CumeDist,
         ),
         (),
     ),
     exp.WidthBucket: ("this", "min_value", "max_value", "num_buckets"),
-    exp.Window: ("this", "partition_by", "order", "over"),
+    exp.Window: ("this", "partition_by", "order", "over", "spec", "alias"),
+    exp.WindowSpec: ("kind", "start", "start_side", "end", "end_side", "exclude"),
+    **dict.fromkeys((exp.Lag, exp.Lead), ("this", "offset", "default")),
+    exp.NthValue: ("this", "offset"),
+    exp.Bracket: ("this", "expressions", "offset"),
+    **dict.fromkeys((exp.ApproxQuantile, exp.Quantile), ("this", "quantile", "accuracy")),
+    exp.ExplodingGenerateSeries: ("start", "end", "step"),
+    exp.MakeInterval: ("year", "month", "week", "day", "hour", "minute", "second"),
+    exp.CountIf: ("this", "zero_on_all_null"),
+    exp.Corr: (*_PAIR, "null_on_zero_variance"),
+    exp.DecodeCase: ("expressions",),
+    **dict.fromkeys((exp.Dayname, exp.Monthname), ("this", "abbreviated")),
+    exp.GenerateDateArray: ("start", "end", "step"),
+    exp.Unnest: ("expressions", "alias", "offset"),
+    exp.Nvl2: ("this", "true", "false"),
+    exp.Convert: ("this", "expression", "style", "safe"),
+    exp.RegexpLike: (*_PAIR, "full_match"),
+    exp.RegexpReplace: (*_PAIR, "replacement", "modifiers", "single_replace"),
+    exp.SplitPart: ("this", "delimiter", "part_index", "part_index_zero_as_one", "empty_delimiter_returns_whole"),
+    exp.Pad: (*_PAIR, "fill_pattern", "is_left"),
+    exp.ConcatWs: ("expressions", "safe", "coalesce", "flatten"),
+    exp.Array: ("expressions", "value_constructor", "struct_name_inheritance"),
+    exp.Trunc: ("this", "decimals"),
+    exp.Date: ("this",),
+    exp.DateFromParts: ("year", "month", "day"),
+    exp.Into: ("this", "temporary", "unlogged"),
     **dict.fromkeys((exp.Like, exp.ILike, exp.Is), (*_PAIR, "negate")),
     **dict.fromkeys((exp.Cast, exp.TryCast), ("this", "to", "safe", "requires_string")),
     **dict.fromkeys((exp.Subquery, exp.CTE, exp.Alias), ("this", "alias")),
     **dict.fromkeys((exp.Limit, exp.Offset), ("expression",)),
     **dict.fromkeys((exp.DateTrunc, exp.TimestampTrunc, exp.DatetimeTrunc), ("this", "unit", "input_type_preserved")),
-    **dict.fromkeys((exp.DateDiff, exp.DatetimeDiff), (*_PAIR, "unit", "date_part_boundary")),
+    **dict.fromkeys((exp.DateDiff, exp.DatetimeDiff, exp.TimestampDiff), (*_PAIR, "unit", "date_part_boundary", "big_int")),
     **dict.fromkeys(
-        (exp.DateAdd, exp.DateSub, exp.DatetimeAdd, exp.DatetimeSub, exp.TimestampAdd, exp.TsOrDsAdd),
+        (exp.DateAdd, exp.DateSub, exp.DatetimeAdd, exp.DatetimeSub, exp.TimestampAdd, exp.TimestampSub, exp.TsOrDsAdd),
         (*_PAIR, "unit"),
     ),
     **dict.fromkeys((exp.Greatest, exp.Least), ("this", "expressions", "ignore_nulls")),
     **dict.fromkeys((exp.Left, exp.Right), (*_PAIR, "negative_length_returns_empty")),
     exp.TsOrDsToDate: ("this", "default_date", "safe"),
     exp.Join: ("this", "on", "using", "kind", "side"),
-    exp.Table: ("this", "alias", "db", "catalog"),
+    exp.Table: ("this", "alias", "db", "catalog", "hints"),
     exp.TableAlias: ("this", "columns"),
     exp.Values: ("expressions", "alias"),
     exp.Group: ("expressions", "rollup", "cube", "grouping_sets", "all"),
@@ -144,11 +154,13 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Fetch: ("direction", "count", "limit_options"),
     exp.LimitOptions: ("rows",),
     exp.Column: ("this", "table", "db", "catalog"),
-    exp.Identifier: ("this", "quoted"),
+    exp.Identifier: ("this", "quoted", "temporary", "global_"),
     exp.Literal: ("this", "is_string"),
     exp.Div: (*_PAIR, "typed", "safe"),
     exp.DPipe: (*_PAIR, "safe"),
-    exp.In: ("this", "expressions", "query"),
+    exp.In: ("this", "expressions", "query", "unnest"),
+    exp.Distinct: ("expressions", "on"),
+    exp.WithTableHint: ("expressions",),
     exp.Any: ("this",),
     exp.Between: ("this", "low", "high", "symmetric"),
     **dict.fromkeys((exp.LogicalAnd, exp.LogicalOr), ("this",)),
@@ -160,8 +172,8 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Coalesce: ("this", "expressions", "is_null"),
     exp.Concat: ("expressions", "safe", "coalesce"),
     exp.Replace: ("this", "expression", "replacement"),
-    exp.Round: ("this", "decimals", "casts_non_integer_decimals"),
-    exp.Trim: ("this", "position"),
+    exp.Round: ("this", "decimals", "casts_non_integer_decimals", "truncate"),
+    exp.Trim: ("this", "expression", "position"),
     exp.Length: ("this", "binary"),
     exp.StrPosition: ("this", "substr"),
     exp.Substring: ("this", "start", "length", "zero_start"),
@@ -174,6 +186,9 @@ CALLS: Mapping[type[exp.Expr], str] = {
     exp.Sign: "sign", exp.Lower: "lower", exp.Upper: "upper", exp.Year: "year", exp.Month: "month", exp.Day: "day",
     exp.Quarter: "quarter", exp.Hour: "hour", exp.Minute: "minute", exp.DayOfYear: "dayofyear",
     exp.Nullif: "nullif", exp.Pow: "pow", exp.StartsWith: "starts_with", exp.Contains: "contains",
+    exp.Cbrt: "cbrt", exp.Sin: "sin", exp.Cos: "cos", exp.Tan: "tan", exp.Asin: "asin", exp.Acos: "acos", exp.Atan: "atan",
+    exp.Atan2: "atan2", exp.Degrees: "degrees", exp.Radians: "radians", exp.Reverse: "reverse", exp.Ascii: "ascii",
+    exp.WeekOfYear: "week", exp.DayOfWeekIso: "isodow", exp.LastDay: "last_day", exp.Trunc: "trunc", exp.ConcatWs: "concat_ws",
     exp.Coalesce: "coalesce", exp.Replace: "replace", exp.Length: "length", exp.StrPosition: "strpos",
 }  # fmt: skip
 """Functions that DuckDB calls by these names, with the arguments in the order above."""
@@ -304,6 +319,27 @@ class Parser(OlderParser):
         return exp.Limit(expression=found.args.get("count") or exp.Literal.number(1))
 
 
+_KEPT: Mapping[str, frozenset[str]] = {
+    "postgres": frozenset({"TO_CHAR", "TO_DATE", "TO_TIMESTAMP", "INITCAP", "DATE_BIN"}),
+    "snowflake": frozenset({"TO_CHAR", "TO_VARCHAR", "TO_DATE", "INITCAP"}),
+    "spark": frozenset({"DATE_FORMAT", "TO_DATE", "TO_TIMESTAMP", "INITCAP"}),
+    "bigquery": frozenset({"FORMAT_DATE", "FORMAT_DATETIME", "FORMAT_TIMESTAMP", "PARSE_DATE", "INITCAP"}),
+    "tsql": frozenset({"FORMAT", "DATENAME"}),
+}
+"""Functions that the parser would rewrite in a way that cannot be undone, such as formats of dates."""
+
+
+def _make_foreign_parser(name: str) -> type[Any]:
+    """Build the parser of a dialect that keeps calls of these functions as they are written."""
+    base = DIALECTS[name].parser_class
+    kept = {each: build for each, build in base.FUNCTIONS.items() if each not in _KEPT[name]}
+    return type(f"{base.__name__}WithNames", (base,), {"FUNCTIONS": kept})
+
+
+FOREIGN_PARSERS: Mapping[str, type[Any]] = {name: _make_foreign_parser(name) for name in TITLES}
+"""The parsers of the other dialects."""
+
+
 def require_dialect(name: str) -> Dialect:
     """Return the dialect with this name. Raises ProgrammingError if there is none."""
     require_dialect_name(name)
@@ -317,5 +353,5 @@ def parse_tokens(tokens: list[Token], text: str) -> list[exp.Expr | None]:
 
 def parse_foreign_tokens(tokens: list[Token], text: str, *, dialect: str) -> list[exp.Expr | None]:
     """Return the trees of a text in another dialect, as its own parser reads it."""
-    reader = DIALECTS[dialect]
-    return list(reader.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, text))
+    reader = FOREIGN_PARSERS[dialect](dialect=DIALECTS[dialect], error_level=ErrorLevel.IMMEDIATE)
+    return list(reader.parse(tokens, text))

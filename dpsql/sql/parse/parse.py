@@ -47,6 +47,8 @@ from dpsql.sql.parse.tokens import (
     replace_parameter_colons,
 )
 from dpsql.sql.parse.translate import translate_tree
+from dpsql.sql.parse.translated_places import find_original_position
+from dpsql.sql.parse.typed_calls import PREFIX
 
 MAX_CHARACTERS = 500_000
 MAX_TOKENS = 50_000
@@ -119,7 +121,7 @@ def parse_statement(text: str, dialect: str = DUCKDB) -> Statement:
         return _parse_duckdb(text)
     words = _tokenize_query(text, reader)
     translated = _translate_to_duckdb(words, dialect)
-    with mark_translation_errors():
+    with locate_translation_errors(text, dialect):
         statement = _parse_duckdb(translated, numbered=True)
     return replace(
         statement,
@@ -142,13 +144,14 @@ def _parse_remembered(text: str, dialect: str) -> Statement:
 
 
 @contextmanager
-def mark_translation_errors() -> Iterator[None]:
-    """Say of a refusal that its place is one in the translation, whose text it shows."""
+def locate_translation_errors(original: str, dialect: str) -> Iterator[None]:
+    """Let a refusal of a translation show the user's own text, and the place in it."""
     try:
         yield
     except QueryRejected as error:
-        if error.position is not None:
-            error.message += ", in the query's translation into DuckDB's SQL"
+        if error.position is not None and error.text and error.text != original:
+            error.position = find_original_position(error.text, error.position, original, DIALECTS[dialect])
+            error.text = original
         raise
 
 
@@ -170,7 +173,7 @@ def _tokenize_query(text: str, dialect: Dialect) -> _TokenizedQuery:
     _check_length(text)
     explain, asked = strip_explain(text)
     tokens = read_tokens(asked, dialect)
-    _check_tokens(source, tokens)
+    _check_tokens(source, tokens, is_foreign=dialect is not DIALECT)
     options, asked, tokens = extract_options(source, asked, tokens)
     asked, tokens = replace_regress_on(asked, tokens)
     asked = blank_sample_units(replace_parameter_colons(asked, tokens), tokens)
@@ -308,7 +311,7 @@ def _check_length(text: str, tokens: Sequence[Token] = ()) -> None:
         refuse_query("too_long", f"the query has more than {MAX_TOKENS:,} words and symbols")
 
 
-def _check_tokens(source: QueryText, tokens: Sequence[Token]) -> None:
+def _check_tokens(source: QueryText, tokens: Sequence[Token], *, is_foreign: bool = False) -> None:
     if not tokens:
         refuse_query("syntax", "the query is empty")
     _check_length(source.text, tokens)
@@ -322,7 +325,7 @@ def _check_tokens(source: QueryText, tokens: Sequence[Token]) -> None:
             text=source.text,
         )
     for place, following in enumerate(tokens[1:]):
-        if not _is_table_alias(tokens, place):
+        if not _is_table_alias(tokens, place) and not (is_foreign and _is_foreign_pair(tokens, place)):
             _check_token_pair(source, tokens, place)
         if following.token_type is TokenType.STRING and _needs_table_next(
             tokens[max(place - 2, 0) : place + 1]
@@ -375,6 +378,16 @@ def _check_joins(tokens: Sequence[Token]) -> None:
         before = kind
 
 
+def _is_foreign_pair(tokens: Sequence[Token], place: int) -> bool:
+    """Return whether two words have a meaning in another dialect alone: `!~`, the type `int[]`, and `[OFFSET(2)]`."""
+    token, following = tokens[place], tokens[place + 1]
+    if token.token_type is TokenType.NOT:
+        return following.text.startswith("~")
+    if token.token_type is not TokenType.L_BRACKET:
+        return False
+    return following.token_type is TokenType.R_BRACKET or following.text.upper() in ("OFFSET", "SAFE_OFFSET")
+
+
 def _check_token_pair(source: QueryText, tokens: Sequence[Token], place: int) -> None:
     """Refuse pairs of words that the parser reads differently from the engine.
 
@@ -389,6 +402,8 @@ def _check_token_pair(source: QueryText, tokens: Sequence[Token], place: int) ->
         if kind is TokenType.L_BRACKET and before in _VALUES:
             refuse_brackets(source, tokens, place)
         refuse_token(source, token, "syntax", f"{token.text} has no meaning here")
+    if following.token_type is TokenType.L_PAREN and token.text.lower().startswith(PREFIX):
+        refuse_token(source, token, "function", f"the function {token.text} is reserved for translations")
     if following.token_type is TokenType.L_PAREN and kind is TokenType.IDENTIFIER:
         refuse_token(
             source,

@@ -8,8 +8,9 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ErrorLevel, SqlglotError
 
-from dpsql.sql.parse.rejection import QueryText
+from dpsql.sql.parse.rejection import QueryText, format_sql
 from dpsql.sql.parse.translate_nodes import Translator
+from dpsql.sql.parse.typed_calls import is_typed_call
 
 # The names that PostgreSQL gives to unnamed columns of a query, which programs rely on.
 
@@ -112,6 +113,24 @@ def _infer_output_name(source: QueryText, node: exp.Expr) -> tuple[str, bool]:
     return found
 
 
+def _describe_items(tree: exp.Expr, dialect: str) -> list[tuple[exp.Select, list[str]]]:
+    """Return each SELECT with its items as their dialect writes them."""
+    return [
+        (select, [format_sql(item, dialect) for item in select.expressions])
+        for select in tree.find_all(exp.Select)
+    ]
+
+
+def _name_typed_items(described: list[tuple[exp.Select, list[str]]]) -> None:
+    """Name the unnamed items by their own text where the translation has calls that only it can write."""
+    for select, texts in described:
+        for item, text in zip(list(select.expressions), texts, strict=False):
+            if not isinstance(item, exp.Alias) and any(map(is_typed_call, item.walk())):
+                alias = exp.Alias(alias=exp.to_identifier(text, quoted=True))
+                item.replace(alias)
+                alias.set("this", item)
+
+
 # Translate a tree of another dialect to text in DuckDB's SQL, which is then processed like every query.
 
 
@@ -124,7 +143,9 @@ def translate_tree(source: QueryText, tree: exp.Expr, dialect: str) -> str | Non
     """
     if dialect == "postgres":
         name_outputs(source, tree)
+    texts = _describe_items(tree, dialect)
     Translator(source, dialect).translate_in_place(tree)
+    _name_typed_items(texts)
     try:
         return DuckDB().generate(
             tree, identify=True, comments=False, normalize_functions=False, unsupported_level=ErrorLevel.RAISE

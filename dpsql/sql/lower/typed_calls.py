@@ -1,0 +1,311 @@
+"""Lower the calls that translations of other dialects write, by the types of their arguments.
+
+Claim: each becomes an expression of the function registry that has the dialect's meaning for arguments of these types.
+Why: the registry's functions cannot fail on any row, and which of them is taken depends on types alone, never on values. So the
+rules of stability, intervals and totality are those of the functions that are written.
+Source: the manuals of PostgreSQL 17 (9.3, 9.9), Transact-SQL, Spark 4 SQL, Snowflake and GoogleSQL on operators and conversions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from sqlglot import exp
+
+from dpsql.analysis.intervals import derive_interval
+from dpsql.analysis.number_types import WIDE, derive_bits, find_decimal_digits, is_float
+from dpsql.plan.expressions import Call, Column, Expr, Literal, walk
+from dpsql.plan.types import Type
+from dpsql.sql.parse.rejection import QueryText
+from dpsql.sql.parse.typed_calls import (
+    AGE,
+    CUT,
+    ELAPSED,
+    FIRST_TYPE,
+    HALF_EVEN,
+    MEAN,
+    MOVED,
+    POWER,
+    QUOTIENT,
+    ROUNDED,
+    SUM_OR_TEXT,
+    TEXT,
+    TRUNCATED,
+    is_typed_call,
+)
+
+_DAY_IN_MICROSECONDS = 86_400_000_000
+_PARTS: Mapping[str, int] = {
+    "day": _DAY_IN_MICROSECONDS,
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+}
+"""The parts of a length of time, in microseconds."""
+_SAFE_INTEGER = 2**62
+_BINARY = frozenset({"DOUBLE", "FLOAT"})
+_WHOLE_TEXT_ZERO = r"\.0$"
+
+
+class ScalarLowering(Protocol):
+    """What lowers the nodes within a call."""
+
+    @property
+    def source(self) -> QueryText:
+        """Return the text of the query."""
+        ...
+
+    def lower(self, node: exp.Expr) -> Expr:
+        """Return the expression that a node means."""
+
+    def build_call(self, node: exp.Expr, name: str, *arguments: Expr) -> Expr:
+        """Build the typed call of a function."""
+
+
+def lower_typed_call(scalars: ScalarLowering, node: exp.Expr) -> Expr:
+    """Return the expression that a reserved call means for arguments of these types. Raises QueryRejected."""
+    name, items = scalars.source.take_arguments(node, "this", "expressions")
+    return _LOWERINGS[name](scalars, node, list(items))
+
+
+def lower_grouped_typed_call(
+    scalars: ScalarLowering, row_scalars: ScalarLowering, node: exp.Expr
+) -> Expr | None:
+    """Lower a call whose type follows from the rows that its aggregates read; None for all others.
+
+    In PostgreSQL the SUM of numbers of up to 32 bits is a whole number, and that of longer ones a numeric, whose quotient keeps its
+    remainder. In T-SQL the AVG of whole numbers is one.
+    """
+    if is_typed_call(node, MEAN):
+        return _lower_mean(scalars, row_scalars, node)
+    if is_typed_call(node, QUOTIENT) and len(node.expressions) > 2:
+        _, items = scalars.source.take_arguments(node, "this", "expressions")
+        sums = [part for item in items[:2] for part in _list_sums(item)]
+        is_numeric = any(_is_long(row_scalars.lower(part.this)) for part in sums)
+        values = tuple(map(scalars.lower, items[:2]))
+        return scalars.build_call(node, "/", *values) if is_numeric else _divide(scalars, node, *values)
+    return None
+
+
+def _list_sums(node: exp.Expr) -> list[exp.Expr]:
+    """List the sums outside of subqueries, without DISTINCT and FILTER around their arguments."""
+    parts = node.walk(prune=lambda part: isinstance(part, exp.Query))
+    found: list[exp.Expr] = []
+    for part in parts:
+        if type(part) is exp.Sum:
+            inner = part.this
+            found.append(exp.Sum(this=inner.expressions[0].copy()) if type(inner) is exp.Distinct else part)
+    return found
+
+
+def _is_long(expr: Expr) -> bool:
+    """Return whether whole numbers may have 64 bits: a column that has, or a cast to such."""
+    if expr.type is not Type.INTEGER:
+        return True
+    return derive_bits(expr) == WIDE and any(
+        (isinstance(part, Column) and part.type is Type.INTEGER and derive_bits(part) == WIDE)
+        or (isinstance(part, Call) and part.function.name in ("cast_bigint", "cast_hugeint"))
+        or (isinstance(part, Literal) and isinstance(part.value, int) and abs(part.value) >= 2**31)
+        for part in walk(expr)
+    )
+
+
+def _divide(scalars: ScalarLowering, node: exp.Expr, left: Expr, right: Expr) -> Expr:
+    """Divide; two whole numbers without the remainder, rounded toward zero."""
+    are_whole = all(side.type in (Type.INTEGER, Type.NULL) for side in (left, right))
+    return scalars.build_call(node, "//" if are_whole else "/", left, right)
+
+
+def _lower_quotient(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
+    if len(items) > 2:  # a SUM, whose type only a SELECT with groups knows
+        scalars.source.refuse(
+            node, "aggregate", "SUM is not allowed here: it aggregates many rows", "aggregate in a subquery"
+        )
+    return _divide(scalars, node, *map(scalars.lower, items))
+
+
+def _lower_mean(scalars: ScalarLowering, row_scalars: ScalarLowering, node: exp.Expr) -> Expr:
+    """Lower AVG of T-SQL: the mean of whole numbers is truncated to one."""
+    _, (called,) = scalars.source.take_arguments(node, "this", "expressions")
+    mean = scalars.lower(called)
+    is_window = type(called) is exp.Window
+    average = called.this if is_window else called
+    argument = average.this.expressions[0] if type(average.this) is exp.Distinct else average.this
+    value = (scalars if is_window else row_scalars).lower(argument)
+    if value.type is not Type.INTEGER:
+        return mean
+    return scalars.build_call(node, "cast_bigint", scalars.build_call(node, "trunc", mean))
+
+
+def _refuse_mean(scalars: ScalarLowering, node: exp.Expr, _: list[exp.Expr]) -> Expr:
+    scalars.source.refuse(
+        node, "aggregate", "AVG is not allowed here: it aggregates many rows", "aggregate in a subquery"
+    )
+
+
+def _lower_power(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
+    base, exponent = map(scalars.lower, items)
+    found = scalars.build_call(node, "pow", base, exponent)
+    if base.type is not Type.INTEGER:
+        return found
+    return scalars.build_call(node, "cast_bigint", scalars.build_call(node, "trunc", found))
+
+
+def _lower_sum_or_text(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
+    """Lower + of T-SQL: it joins two texts, and adds numbers; a text beside a number would be converted, and is refused."""
+    sides = tuple(map(scalars.lower, items))
+    texts = [side.type is Type.VARCHAR for side in sides]
+    if all(text or side.type is Type.NULL for text, side in zip(texts, sides, strict=True)) and any(texts):
+        return scalars.build_call(node, "||", *sides)
+    if any(texts):
+        scalars.source.refuse(
+            node,
+            "type",
+            "+ takes two numbers or two texts, not one of each",
+            "write CAST(x AS VARCHAR(20)) + 'text', or CONCAT(x, 'text')",
+        )
+    return scalars.build_call(node, "+", *sides)
+
+
+def _lower_first_type(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
+    first, second = map(scalars.lower, items)
+    if first.type is Type.INTEGER and second.type is Type.DOUBLE:
+        second = scalars.build_call(node, "cast_bigint", scalars.build_call(node, "trunc", second))
+    if first.type is Type.VARCHAR and second.type in (Type.INTEGER, Type.DATE):
+        second = scalars.build_call(node, "cast_varchar", second)
+    return scalars.build_call(node, "coalesce", first, second)
+
+
+def _make_rounding(name: str) -> Callable[[ScalarLowering, exp.Expr, list[exp.Expr]], Expr]:
+    def lower_rounding(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
+        value = scalars.lower(items[0])
+        return scalars.build_call(node, name, value) if value.type is Type.DOUBLE else value
+
+    return lower_rounding
+
+
+def _lower_half_even(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
+    value = scalars.lower(items[0])
+    if value.type is Type.DOUBLE and _is_binary(value):
+        if derive_interval(value).is_within(_SAFE_INTEGER):  # every engine has this cast
+            return scalars.build_call(node, "cast_double", scalars.build_call(node, "cast_bigint", value))
+        return scalars.build_call(node, "round_even", value, Literal(0, Type.INTEGER))
+    return scalars.build_call(node, "round", value)
+
+
+def _is_binary(value: Expr) -> bool:
+    """Return whether a number is evidently computed from DOUBLE columns: whatever is computed from these is a DOUBLE, too."""
+    return is_float(value) or any(
+        (isinstance(part, Column) and part.type is Type.DOUBLE and part.facts.engine_type in _BINARY)
+        or (isinstance(part, Call) and part.function.name == "cast_double")
+        for part in walk(value)
+    )
+
+
+def _lower_text(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
+    """Lower a cast to a text: whole numbers, dates, texts and decimals are written alike everywhere."""
+    value, dialect = scalars.lower(items[0]), items[1].name
+    is_binary = value.type is Type.DOUBLE and find_decimal_digits(value) is None
+    refused = _REFUSED_TEXTS.get(dialect, frozenset())
+    if value.type in refused and (value.type is not Type.DOUBLE or is_binary):
+        scalars.source.refuse(
+            node,
+            "type",
+            f"a {value.type} has a format of its own as a text here",
+            "write CAST(x AS DECIMAL(18, 3)) or CAST(x AS DATE) within it",
+        )
+    found = scalars.build_call(node, "cast_varchar", value)
+    if not is_binary or dialect == "spark":
+        return found
+    constants = (Literal(text, Type.VARCHAR) for text in (_WHOLE_TEXT_ZERO, ""))
+    return scalars.build_call(node, "regexp_replace", found, *constants)
+
+
+_REFUSED_TEXTS: Mapping[str, frozenset[Type]] = {
+    "tsql": frozenset({Type.DOUBLE, Type.TIMESTAMP, Type.BOOLEAN}),
+    "snowflake": frozenset({Type.TIMESTAMP}),
+    "bigquery": frozenset({Type.TIMESTAMP}),
+}
+"""The types whose texts differ from DuckDB's in more than a zero after the point."""
+
+
+def _lower_moved(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
+    """Lower DATEADD: a date moved by days or longer units is a date, and a moment is one."""
+    unit, moment, count = items[0].name, scalars.lower(items[1]), scalars.lower(items[2])
+    return _keep_date(scalars, node, unit, moment, scalars.build_call(node, f"plus_{unit}", moment, count))
+
+
+def _lower_cut(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
+    """Lower DATE_TRUNC, which is a date of a date."""
+    unit, moment = items[0].name, scalars.lower(items[1])
+    return _keep_date(scalars, node, unit, moment, scalars.build_call(node, f"date_trunc_{unit}", moment))
+
+
+def _keep_date(scalars: ScalarLowering, node: exp.Expr, unit: str, moment: Expr, found: Expr) -> Expr:
+    is_date = moment.type is Type.DATE and unit not in _PARTS.keys() - {"day"}
+    return scalars.build_call(node, "cast_date", found) if is_date else found
+
+
+def _lower_elapsed(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
+    """Lower EXTRACT of a difference of two moments; the difference of two dates is a whole number instead."""
+    part, later, earlier = items[0].name, scalars.lower(items[1]), scalars.lower(items[2])
+    if {later.type, earlier.type} <= {Type.DATE, Type.NULL}:
+        scalars.source.refuse(
+            node,
+            "type",
+            "the difference of two dates is a whole number of days, which has no parts",
+            "write d - e alone",
+        )
+    elapsed = scalars.build_call(node, "date_diff_microsecond", earlier, later)
+    if part == "epoch":
+        return scalars.build_call(node, "/", elapsed, Literal(1_000_000, Type.INTEGER))
+    length = _PARTS[part]
+    if part != "day":
+        larger = min(known for known in _PARTS.values() if known > length)
+        elapsed = scalars.build_call(node, "%", elapsed, Literal(larger, Type.INTEGER))
+    if part == "second":
+        return scalars.build_call(node, "/", elapsed, Literal(length, Type.INTEGER))
+    return scalars.build_call(node, "//", elapsed, Literal(length, Type.INTEGER))
+
+
+def _lower_age(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
+    """Lower the years or months of AGE(x, y): whole months, counted from the earlier moment, and negative if x is earlier."""
+    part, x, y = items[0].name, scalars.lower(items[1]), scalars.lower(items[2])
+    call = scalars.build_call
+    x, y = (call(node, "cast_timestamp", side) for side in (x, y))
+
+    def count_months(later: Expr, earlier: Expr) -> Expr:
+        boundaries = call(node, "date_diff_month", earlier, later)
+        rests = [
+            call(node, "date_diff_microsecond", call(node, "date_trunc_month", side), side)
+            for side in (later, earlier)
+        ]
+        one, none = Literal(1, Type.INTEGER), Literal(0, Type.INTEGER)
+        return call(node, "-", boundaries, call(node, "case", call(node, "lt", *rests), one, none))
+
+    months = call(
+        node,
+        "case",
+        call(node, "ge", x, y),
+        count_months(x, y),
+        call(node, "negate", count_months(y, x)),
+    )
+    return call(node, "//" if part == "year" else "%", months, Literal(12, Type.INTEGER))
+
+
+_LOWERINGS: Mapping[str, Callable[[ScalarLowering, exp.Expr, list[exp.Expr]], Expr]] = {
+    QUOTIENT: _lower_quotient,
+    MEAN: _refuse_mean,
+    POWER: _lower_power,
+    SUM_OR_TEXT: _lower_sum_or_text,
+    FIRST_TYPE: _lower_first_type,
+    TRUNCATED: _make_rounding("trunc"),
+    ROUNDED: _make_rounding("round"),
+    HALF_EVEN: _lower_half_even,
+    TEXT: _lower_text,
+    MOVED: _lower_moved,
+    CUT: _lower_cut,
+    ELAPSED: _lower_elapsed,
+    AGE: _lower_age,
+}

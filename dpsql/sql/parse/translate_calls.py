@@ -1,0 +1,405 @@
+"""Translate aggregates, quantiles, lists, series and functions by name from other dialects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from dpsql.policy import normalize_name
+from dpsql.policy.request.dialects import TITLES
+from dpsql.sql.parse.dialect import is_parameter, is_whole_number
+from dpsql.sql.parse.own_calls import NAME as BEST_EXPERT
+from dpsql.sql.parse.own_calls import find_interval_end
+from dpsql.sql.parse.regressions import is_moment_call
+from dpsql.sql.parse.translate_dates import (
+    build_date,
+    cast_to_date,
+    translate_age,
+    translate_date_bin,
+    translate_formatted,
+    translate_parsed,
+)
+from dpsql.sql.parse.translate_texts import read_listed
+from dpsql.sql.parse.typed_calls import TEXT, build_call
+
+if TYPE_CHECKING:
+    from dpsql.sql.parse.translate_nodes import Translator
+
+_NamedRule = Callable[["Translator", exp.Expr], exp.Expr | None]
+_WITHIN_GROUP = frozenset({"postgres", "spark", "snowflake"})
+"""The dialects in which PERCENTILE_CONT and PERCENTILE_DISC are aggregates; in the others they are windows."""
+_QUANTILES = (exp.PercentileCont, exp.PercentileDisc)
+_NO_LOCKS = frozenset({"NOLOCK", "READUNCOMMITTED"})
+_APPROXIMATE = {"approx_percentile_cont": exp.PercentileCont, "approx_percentile_disc": exp.PercentileDisc}
+
+
+def translate_within_group(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Write a share q WITHIN GROUP (ORDER BY x) as DuckDB's quantile of x and q; of PERCENTILE_CONT in a descending order, 1 - q."""
+    call, order = node.this, node.expression
+    if isinstance(call, exp.Anonymous) and self.dialect == "tsql":
+        kind = _APPROXIMATE.get(normalize_name(call.name))
+        call = kind(this=call.expressions[0]) if kind is not None and len(call.expressions) == 1 else call
+    elif self.dialect == "tsql":
+        self.refuse_in_dialect(
+            node,
+            "function",
+            "PERCENTILE_CONT is a window function over rows",
+            "write APPROX_PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x) with GROUP BY",
+        )
+    elif self.dialect not in _WITHIN_GROUP:
+        self.refuse_unknown(node.this)
+    if type(call) not in (*_QUANTILES, exp.Mode) or len(order.expressions) != 1:
+        self.refuse_unknown(node.this)
+    (item,) = order.expressions
+    if isinstance(call, exp.Mode) and self.dialect not in ("postgres", "spark"):
+        self.refuse_unknown(node.this)
+    if isinstance(call, exp.Mode):
+        return exp.Mode(this=item.this)
+    share = call.this
+    if item.args.get("desc"):
+        if type(call) is exp.PercentileDisc:  # if q falls between two values, it takes the other one
+            self.source.refuse(
+                node,
+                "clause",
+                "PERCENTILE_DISC in a descending order is not supported",
+                "write ORDER BY x with the share 1 - q",
+            )
+        share = exp.Sub(this=exp.Literal.number(1), expression=exp.Paren(this=share))
+    made: exp.Expr = type(call)(this=item.this, expression=share)
+    return made
+
+
+def translate_quantile(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate APPROX_PERCENTILE and PERCENTILE: Spark's approximate one is one of the values, the others lie between two."""
+    share = node.args.get("quantile")
+    discrete = self.dialect == "spark" and isinstance(node, exp.ApproxQuantile)
+    return (exp.PercentileDisc if discrete else exp.PercentileCont)(this=node.this, expression=share)
+
+
+def translate_bracket(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate APPROX_QUANTILES(x, n)[OFFSET(i)] of BigQuery, the i-th of n quantiles."""
+    called, places = node.this, node.expressions
+    many = called.expression if isinstance(called, exp.ApproxQuantiles) else exp.Null()
+    place = places[0] if len(places) == 1 else exp.Null()
+    known = is_whole_number(many) and is_whole_number(place)
+    if not known or not 0 <= int(place.name) <= int(many.name) or not int(many.name):
+        self.source.refuse(
+            node,
+            "clause",
+            "brackets after a value are not supported",
+            "write APPROX_QUANTILES(x, 4)[OFFSET(2)]",
+        )
+    share = repr(int(place.name) / int(many.name))
+    return exp.PercentileDisc(this=called.this, expression=exp.Literal.number(share))
+
+
+def keep_quantiles(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Keep APPROX_QUANTILES within brackets; a list of quantiles is not supported."""
+    if not isinstance(node.parent, exp.Bracket):
+        self.source.refuse(
+            node,
+            "aggregate",
+            "APPROX_QUANTILES returns a list, which is not supported",
+            "write one quantile: APPROX_QUANTILES(x, 4)[OFFSET(2)]",
+        )
+    return node
+
+
+def translate_any(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate PostgreSQL's `= ANY($1)`, as clients bind a list, and `= ANY(ARRAY[…])`."""
+    if isinstance(node.parent, (exp.Like, exp.ILike)) and self.dialect in ("postgres", "snowflake", "spark"):
+        return node
+    if self.dialect != "postgres":
+        self.source.refuse(
+            node,
+            "clause",
+            f"ANY is not read from {TITLES[self.dialect]}: it may mean something else in DuckDB",
+            "write x IN (1, 2)",
+        )
+    if is_parameter(node.this):
+        return node
+    listed = read_listed(self, node)
+    if not isinstance(listed, exp.Array) and not is_parameter(listed):
+        self.source.refuse(
+            node,
+            "clause",
+            "ANY and ALL from PostgreSQL take a parameter or a list",
+            "write x = ANY(ARRAY[1, 2])",
+        )
+    return type(node)(this=exp.Paren(this=listed))
+
+
+_QUANTIFIED: Mapping[tuple[str, str], type[exp.Expr]] = {
+    ("postgres", "all"): exp.All,
+    ("postgres", "some"): exp.Any,
+}
+"""ALL and SOME of a list, which the parser takes for calls."""
+
+
+def translate_series(_: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate generate_series in FROM."""
+    parts = [node.args.get(name) for name in ("start", "end", "step")]
+    return build_call("generate_series", *(part for part in parts if part is not None))
+
+
+def translate_table(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate a table: a name in the dialect's default schema, or a series, whose alias names its column, too.
+
+    NOLOCK of T-SQL says how rows are locked, which changes no answer here.
+    """
+    hints = [word for hint in node.args.get("hints") or () for word in hint.expressions]
+    if any(not isinstance(word, exp.Var) or word.name.upper() not in _NO_LOCKS for word in hints):
+        self.source.refuse(node, "clause", "a hint to the optimizer is not supported", "leave it out")
+    node.set("hints", None)
+    alias = node.args.get("alias")
+    if isinstance(node.this, exp.Anonymous) and alias is not None and not alias.args.get("columns"):
+        alias.set("columns", [exp.to_identifier(alias.name, quoted=True)])
+    return self.translate_schema(node)
+
+
+def translate_pair_count(_: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate REGR_COUNT(y, x), the number of pairs."""
+    known = exp.and_(
+        *(
+            exp.Not(this=exp.Is(this=exp.Paren(this=part.copy()), expression=exp.Null()))
+            for part in (node.this, node.expression)
+        )
+    )
+    return exp.Count(this=exp.Case(ifs=[exp.If(this=known, true=exp.Literal.number(1))]), big_int=True)
+
+
+def translate_decode(_: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate DECODE(x, a, y, …, z), in which NULL equals NULL."""
+    value, *rest = node.expressions
+    pairs = [(rest[place], rest[place + 1]) for place in range(0, len(rest) - 1, 2)]
+    ifs = [
+        exp.If(
+            this=exp.NullSafeEQ(this=exp.Paren(this=value.copy()), expression=exp.Paren(this=sought)),
+            true=found,
+        )
+        for sought, found in pairs
+    ]
+    return exp.Case(ifs=ifs, default=rest[-1] if len(rest) % 2 else None)
+
+
+def translate_unnest(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate UNNEST(GENERATE_DATE_ARRAY(…)) AS d and UNNEST([…]) AS d of BigQuery, whose alias names the column."""
+    alias, (listed, *more) = node.args.get("alias"), node.expressions
+    if isinstance(node.parent, exp.In):
+        return node
+    if self.dialect != "bigquery" or more or not isinstance(listed, (exp.GenerateDateArray, exp.Array)):
+        self.source.refuse(
+            node, "clause", "UNNEST takes one list of constants here", "write JOIN (VALUES (1), (2)) AS t(x)"
+        )
+    columns = [] if alias is None else alias.args.get("columns") or []
+    name = columns[0].name if columns else "unnest"
+    named = exp.TableAlias(
+        this=exp.to_identifier(name, quoted=True), columns=[exp.to_identifier(name, quoted=True)]
+    )
+    if isinstance(listed, exp.Array):
+        return exp.Unnest(expressions=[listed], alias=named)
+    call = build_call("generate_series", *(listed.args[key] for key in ("start", "end", "step")))
+    return exp.Table(this=call, alias=named)
+
+
+def translate_in(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate x IN UNNEST([…]) of BigQuery."""
+    unnest = node.args.get("unnest")
+    if unnest is None:
+        return node
+    listed = unnest.expressions[0]
+    if not isinstance(listed, exp.Array):
+        self.source.refuse(node, "clause", "IN UNNEST takes a list of constants", "write x IN (1, 2)")
+    return exp.In(this=node.this, expressions=listed.expressions)
+
+
+def translate_distinct(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Refuse DISTINCT ON, which keeps single rows."""
+    if node.args.get("on") is not None:
+        self.source.refuse(node, "distinct", "DISTINCT ON would release single rows", "use GROUP BY")
+    return node
+
+
+def translate_nvl2(_: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate NVL2(x, y, z): y where x is there, else z."""
+    known = exp.Not(this=exp.Is(this=exp.Paren(this=node.this), expression=exp.Null()))
+    return exp.Case(ifs=[exp.If(this=known, true=node.args["true"])], default=node.args.get("false"))
+
+
+# Functions that the parser keeps by name.
+
+
+_AGGREGATES: Mapping[tuple[str, str], type[exp.AggFunc]] = {
+    ("tsql", "var"): exp.Variance,
+    ("tsql", "varp"): exp.VariancePop,
+    ("tsql", "stdevp"): exp.StddevPop,
+    ("spark", "std"): exp.Stddev,
+    ("postgres", "every"): exp.LogicalAnd,
+}
+"""Aggregates that the parser reads as plain calls, by dialect and name."""
+_CHOICES = {("postgres", "choose"), ("spark", "choose")}
+"""The dialects without a CHOOSE of their own; CHOOSE of T-SQL returns the value at an index."""
+_NOW = {
+    ("spark", "now"),
+    ("tsql", "getutcdate"),
+    ("tsql", "sysdatetime"),
+    ("postgres", "transaction_timestamp"),
+}
+_SAME: Mapping[str, Mapping[str, str]] = {
+    "postgres": {name: name for name in ("gcd", "lcm")},
+    "spark": {},
+    "snowflake": {},
+    "bigquery": {},
+    "tsql": {},
+}
+"""Functions with the same meaning as DuckDB's of the given name."""
+
+
+def _format(self: Translator, node: exp.Expr) -> exp.Expr | None:
+    """Translate TO_CHAR, DATE_FORMAT and FORMAT of a date; Snowflake's TO_CHAR without a format is a cast."""
+    if len(node.expressions) == 1 and self.dialect == "snowflake":
+        return build_call(TEXT, node.expressions[0], exp.Literal.string(self.dialect))
+    if len(node.expressions) != 2:
+        return None
+    return translate_formatted(self, node, node.name.upper(), *node.expressions)
+
+
+def _format_reversed(self: Translator, node: exp.Expr) -> exp.Expr | None:
+    """Translate FORMAT_DATE of BigQuery, whose format comes first."""
+    if len(node.expressions) != 2:
+        return None
+    text, value = node.expressions
+    return translate_formatted(self, node, node.name.upper(), value, text)
+
+
+def _parse_date(self: Translator, node: exp.Expr) -> exp.Expr | None:
+    """Translate TO_DATE with a format; in Spark without one, too."""
+    if len(node.expressions) == 1 and self.dialect == "spark":
+        return cast_to_date(node.expressions[0])
+    if len(node.expressions) != 2:
+        return None
+    return translate_parsed(self, node, node.name.upper(), *node.expressions, date=True)
+
+
+def _parse_date_reversed(self: Translator, node: exp.Expr) -> exp.Expr | None:
+    if len(node.expressions) != 2:
+        return None
+    text, value = node.expressions
+    return translate_parsed(self, node, node.name.upper(), value, text, date=True)
+
+
+def _parse_moment(self: Translator, node: exp.Expr) -> exp.Expr | None:
+    if len(node.expressions) != 2:
+        return None
+    return translate_parsed(self, node, node.name.upper(), *node.expressions, date=False)
+
+
+def _name_part(_: Translator, node: exp.Expr) -> exp.Expr | None:
+    """Translate DATENAME(month, d) and DATENAME(weekday, d) of T-SQL."""
+    names = {"month": "monthname", "weekday": "dayname", "mm": "monthname", "dw": "dayname"}
+    if len(node.expressions) != 2 or normalize_name(node.expressions[0].name) not in names:
+        return None
+    return build_call(names[normalize_name(node.expressions[0].name)], node.expressions[1])
+
+
+def _make_date(self: Translator, node: exp.Expr) -> exp.Expr | None:
+    return build_date(self, node, node.expressions)
+
+
+def _count_weekday(_: Translator, node: exp.Expr) -> exp.Expr | None:
+    """Translate WEEKDAY of Spark, in which Monday is 0."""
+    if len(node.expressions) != 1:
+        return None
+    day = build_call("isodow", node.expressions[0])
+    return exp.Paren(this=exp.Sub(this=day, expression=exp.Literal.number(1)))
+
+
+def _keep_ratio(_: Translator, node: exp.Expr) -> exp.Expr | None:
+    """Keep RATIO_TO_REPORT within its window, which `translate_window` writes out."""
+    if not isinstance(node.parent, exp.Window) or len(node.expressions) != 1:
+        return None
+    return build_call("ratio_to_report", node.expressions[0])
+
+
+def _is_missing(_: Translator, node: exp.Expr) -> exp.Expr | None:
+    """Translate ISNULL(x) of Spark, a truth value."""
+    if len(node.expressions) != 1:
+        return None
+    return exp.Paren(this=exp.Is(this=exp.Paren(this=node.expressions[0]), expression=exp.Null()))
+
+
+def _is_there(self: Translator, node: exp.Expr) -> exp.Expr | None:
+    missing = _is_missing(self, node)
+    return None if missing is None else exp.Paren(this=exp.Not(this=missing))
+
+
+def _round_half_even(_: Translator, node: exp.Expr) -> exp.Expr | None:
+    """Translate BROUND of Spark, which rounds halves to even."""
+    digits = node.expressions[1:] or [exp.Literal.number(0)]
+    return build_call("round_even", node.expressions[0], *digits)
+
+
+def _capitalize(self: Translator, node: exp.Expr) -> exp.Expr | None:
+    """Refuse INITCAP: DuckDB has no function that capitalizes each word."""
+    self.refuse_in_dialect(
+        node,
+        "function",
+        "INITCAP capitalizes each word",
+        "write UPPER(LEFT(x, 1)) || LOWER(SUBSTRING(x, 2, 1000))",
+    )
+
+
+NAMED: Mapping[tuple[str, str], _NamedRule] = {
+    **dict.fromkeys((("postgres", "to_char"), ("snowflake", "to_char"), ("snowflake", "to_varchar")), _format),
+    **dict.fromkeys((("spark", "date_format"), ("tsql", "format")), _format),
+    **dict.fromkeys(
+        (("bigquery", "format_date"), ("bigquery", "format_datetime"), ("bigquery", "format_timestamp")), _format_reversed
+    ),
+    **dict.fromkeys((("postgres", "to_date"), ("snowflake", "to_date"), ("spark", "to_date")), _parse_date),
+    ("bigquery", "parse_date"): _parse_date_reversed,
+    **dict.fromkeys((("postgres", "to_timestamp"), ("spark", "to_timestamp")), _parse_moment),
+    **dict.fromkeys((("postgres", "make_date"), ("spark", "make_date")), _make_date),
+    ("tsql", "datename"): _name_part,
+    ("spark", "weekday"): _count_weekday,
+    ("spark", "isnull"): _is_missing,
+    ("spark", "isnotnull"): _is_there,
+    ("spark", "bround"): _round_half_even,
+    ("snowflake", "ratio_to_report"): _keep_ratio,
+    ("postgres", "age"): translate_age,
+    ("postgres", "date_bin"): translate_date_bin,
+    **{(dialect, "initcap"): _capitalize for dialect in ("postgres", "spark", "snowflake", "bigquery")},
+}  # fmt: skip
+"""The rules of functions by dialect and name; the parser keeps their calls as they are written."""
+
+
+def translate_named_call(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate a function that the parser keeps by name. Raises QueryRejected for unknown ones."""
+    name = (self.dialect, normalize_name(node.name))
+    rule = NAMED.get(name)
+    made = _translate_aggregate_call(self, node, name) if rule is None else rule(self, node)
+    if made is not None:
+        return made
+    if is_moment_call(node) or node.name.upper() == BEST_EXPERT or find_interval_end(node) is not None:
+        return node
+    same = _SAME[self.dialect].get(name[1])
+    if same is not None:
+        return build_call(same, *node.expressions)
+    if not isinstance(node.parent, exp.WithinGroup):
+        self.refuse_unknown(node)
+    return node
+
+
+def _translate_aggregate_call(self: Translator, node: exp.Expr, name: tuple[str, str]) -> exp.Expr | None:
+    """Translate the aggregates, quantifiers and moments that the parser takes for calls; None for other calls."""
+    items = node.expressions
+    if name in _QUANTIFIED and len(items) == 1:
+        quantified = _QUANTIFIED[name](this=exp.Paren(this=items[0]))
+        if is_parameter(items[0]) or isinstance(node.parent, (exp.EQ, exp.NEQ)):
+            return translate_any(self, quantified)
+    if name in _AGGREGATES and len(items) == 1:
+        return _AGGREGATES[name](this=items[0])
+    if name in _CHOICES and len(items) == 2:
+        return exp.ArgMax(this=items[0], expression=items[1])
+    return exp.CurrentTimestamp() if name in _NOW and not items else None

@@ -1,0 +1,273 @@
+"""Translate functions of texts and patterns from other dialects."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from dpsql.sql.parse.dialect import is_whole_number
+from dpsql.sql.parse.typed_calls import build_call
+
+if TYPE_CHECKING:
+    from dpsql.sql.parse.translate_nodes import Translator
+
+_ESCAPING = frozenset({"postgres", "spark", "bigquery"})
+"""The dialects in which a backslash escapes in a pattern of LIKE."""
+_PLAIN_PATTERN = re.compile(
+    r"""\^?(
+        (\[\^?(\]|[a-zA-Z0-9\ _.,:;/@#%&=<>!?*+$()|{}'"~`-])[a-zA-Z0-9\ _.,:;/@#%&=<>!?*+$()|{}'"~`-]*\]
+        | \\[.*+?(){}|^$/\[\]\\-]
+        | [^\\\[\]^$*+?(){}|]
+        | \((?!\?) | \) | \|)
+        ([*+?]|\{\d{1,3}(,\d{0,3})?\})?
+    )*\$?""",
+    re.VERBOSE | re.ASCII,
+)
+"""The regular expressions that PostgreSQL, Java, RE2 and DuckDB read alike: characters, classes, groups and quantifiers."""
+_BRACKET_CLASS = re.compile(r"\[\^?[^\]]*\[")
+_QUANTIFIER = re.compile(r"(?<!\\)[*+?{]")
+_LONGEST_DIFFERS = re.compile(r"(?<!\\)[(|]")
+MOST_PATTERNS = 20
+"""The most patterns of LIKE ANY."""
+MOST_COPIED = 20
+"""The most nodes of an expression that is copied for each of them."""
+_MATCHES_DOT_ALL = "s"
+_JAVA_END = r"(\r\n|[\n\r\x{85}\x{2028}\x{2029}])?$"
+"""Where $ matches in Java: at the end, or before the last end of a line."""
+
+
+def translate_like(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate LIKE, in whose pattern a backslash or a bracket may have a meaning of its own."""
+    pattern = node.expression
+    if isinstance(pattern, (exp.Any, exp.All)):
+        return _expand_patterns(self, node, pattern)
+    if not isinstance(pattern, exp.Literal) or isinstance(node.parent, exp.Escape):
+        return node
+    special = "\\" if self.dialect in _ESCAPING else "["
+    if special in str(pattern.this) and self.dialect != "snowflake":
+        self.refuse_in_dialect(
+            node,
+            "constant",
+            f"{special} has a meaning of its own in a pattern",
+            "add ESCAPE '!', or compare by =",
+        )
+    return node
+
+
+def _expand_patterns(self: Translator, node: exp.Expr, quantifier: exp.Expr) -> exp.Expr:
+    """Translate LIKE ANY and LIKE ALL of constants to a comparison with each."""
+    listed = read_listed(self, quantifier)
+    patterns = listed.expressions if isinstance(listed, (exp.Array, exp.Tuple)) else [listed]
+    constant = all(isinstance(each, exp.Literal) and each.is_string for each in patterns)
+    if (
+        not patterns
+        or not constant
+        or len(patterns) > MOST_PATTERNS
+        or sum(1 for _ in node.this.walk()) > MOST_COPIED
+    ):
+        self.refuse_in_dialect(
+            node,
+            "constant",
+            f"LIKE ANY takes a list of up to {MOST_PATTERNS} constants",
+            "write x LIKE 'a%' OR x LIKE 'b%'",
+        )
+    parts = []
+    for each in patterns:
+        part = type(node)(
+            this=exp.Paren(this=node.this.copy()), expression=each.copy(), negate=node.args.get("negate")
+        )
+        parts.append(translate_like(self, part))
+    return exp.Paren(this=(exp.or_ if isinstance(quantifier, exp.Any) else exp.and_)(*parts))
+
+
+def _take_pattern(self: Translator, node: exp.Expr, pattern: exp.Expr | None) -> str:
+    """Return a constant regular expression that means the same everywhere."""
+    text = (
+        pattern.name
+        if isinstance(pattern, exp.RawString) or (isinstance(pattern, exp.Literal) and pattern.is_string)
+        else None
+    )
+    if text is None or not _PLAIN_PATTERN.fullmatch(text) or _BRACKET_CLASS.search(text):
+        self.refuse_in_dialect(
+            node,
+            "constant",
+            "a regular expression must be a constant of characters, classes such as [a-z], groups and quantifiers",
+            "write [0-9] for \\d, and LIKE for simple patterns",
+        )
+    return text
+
+
+def translate_regexp_match(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate ~, ~*, RLIKE and REGEXP_LIKE: whether a part of a text matches; in Snowflake, the whole text."""
+    text = _take_pattern(self, node, node.expression)
+    if self.dialect == "spark" and text.endswith("$") and not text.endswith("\\$"):
+        text = text[:-1] + _JAVA_END
+    options = _MATCHES_DOT_ALL if self.dialect == "postgres" and "." in text else ""
+    if isinstance(node, exp.RegexpILike):
+        options += "i"
+    name = "regexp_full_match" if node.args.get("full_match") else "regexp_matches"
+    more = [exp.Literal.string(options)] if options else []
+    return build_call(name, node.this, exp.Literal.string(text), *more)
+
+
+def translate_similar(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate SIMILAR TO of PostgreSQL, in whose patterns % and _ stand for any text and any letter."""
+    pattern = node.expression
+    text = pattern.name if isinstance(pattern, exp.Literal) and pattern.is_string else "\\"
+    made = re.sub(r"[.^$]", lambda found: f"\\{found[0]}", text).replace("%", ".*").replace("_", ".")
+    if self.dialect != "postgres" or "\\" in text or "[" in text or not _PLAIN_PATTERN.fullmatch(made):
+        self.refuse_in_dialect(
+            node,
+            "constant",
+            "SIMILAR TO needs a constant pattern of characters, %, _, |, groups and quantifiers",
+            "write x LIKE 'a%' OR x LIKE 'b%'",
+        )
+    return build_call(
+        "regexp_full_match", node.this, exp.Literal.string(made), exp.Literal.string(_MATCHES_DOT_ALL)
+    )
+
+
+def translate_regexp_replace(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate REGEXP_REPLACE: PostgreSQL replaces the first match unless 'g' is given, the others all."""
+    text = _take_pattern(self, node, node.expression)
+    replacement, options = node.args.get("replacement"), node.args.get("modifiers")
+    said = options.name if isinstance(options, exp.Literal) else ""
+    new = replacement.name if isinstance(replacement, exp.Literal) and replacement.is_string else "\\"
+    if (
+        len(_QUANTIFIER.findall(text)) > 1
+        or _LONGEST_DIFFERS.search(text)
+        or set("\\$&") & set(new)
+        or set(said) - set("gi")
+    ):
+        self.refuse_in_dialect(
+            node,
+            "constant",
+            "REGEXP_REPLACE needs a pattern of one quantifier and no group, and a constant without \\, $ and &",
+            "write REPLACE(x, 'a', 'b')",
+        )
+    flags = "".join(sorted({*said, *("" if self.dialect == "postgres" else "g")}))
+    flags += _MATCHES_DOT_ALL if self.dialect == "postgres" else ""
+    return build_call(
+        "regexp_replace",
+        node.this,
+        exp.Literal.string(text),
+        exp.Literal.string(new),
+        exp.Literal.string(flags),
+    )
+
+
+def translate_split_part(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate SPLIT_PART with a constant place."""
+    place, separator = node.args["part_index"], node.args["delimiter"]
+    if (
+        not is_whole_number(place)
+        or not int(place.name)
+        or not isinstance(separator, exp.Literal)
+        or not separator.name
+    ):
+        self.refuse_in_dialect(
+            node, "constant", "SPLIT_PART needs a constant separator and a constant place of at least 1"
+        )
+    return build_call("split_part", node.this, separator, place)
+
+
+def translate_pad(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate LPAD and RPAD with a constant length."""
+    length, fill = node.expression, node.args.get("fill_pattern") or exp.Literal.string(" ")
+    if not is_whole_number(length) or not isinstance(fill, exp.Literal) or not fill.name:
+        self.refuse_in_dialect(
+            node, "constant", "LPAD and RPAD need a constant length and a constant text that fills"
+        )
+    return build_call("lpad" if node.args.get("is_left") else "rpad", node.this, length, fill)
+
+
+def translate_length(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate the number of letters; T-SQL does not count spaces at the end."""
+    if self.dialect == "tsql":
+        return build_call("length", build_call("rtrim", node.this))
+    return build_call("length", node.this)
+
+
+def translate_text_position(_: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate the place of a text in another one."""
+    return build_call("strpos", node.this, node.args["substr"])
+
+
+def translate_concatenation(_: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate CONCAT, which passes NULLs over in some dialects and is NULL in others."""
+    parts = node.expressions
+    if node.args.get("coalesce"):
+        return build_call("concat", *parts)
+    together = parts[0] if parts else exp.Literal.string("")
+    for part in parts[1:]:
+        together = exp.DPipe(this=together, expression=part, safe=True)
+    return exp.Paren(this=together)
+
+
+def translate_text_side(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate LEFT and RIGHT with a constant number of letters."""
+    if not is_whole_number(node.expression):
+        self.refuse_in_dialect(
+            node, "constant", f"{node.key.upper()} needs a constant whole number that is not negative"
+        )
+    return build_call(node.key, node.this, node.expression)
+
+
+def translate_substring(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate SUBSTRING with constant places."""
+    start, length = node.args.get("start"), node.args.get("length")
+    if not (isinstance(start, exp.Literal) and is_whole_number(start) and int(start.name)) or not (
+        length is None or is_whole_number(length)
+    ):
+        self.refuse_in_dialect(
+            node,
+            "constant",
+            "SUBSTRING needs constant whole numbers, a start of at least 1 and a length of at least 0",
+        )
+    return build_call("substring", *(part for part in (node.this, start, length) if part is not None))
+
+
+def translate_trim(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Translate TRIM and its sides, of spaces or of given letters."""
+    characters = node.args.get("expression")
+    if self.dialect == "bigquery" and characters is None:
+        self.refuse_in_dialect(node, "function", "TRIM removes every kind of space", "write TRIM(x, ' ')")
+    name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position")).upper(), "trim")
+    return build_call(name, *(part for part in (node.this, characters) if part is not None))
+
+
+def translate_array(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Keep a list of constants after = ANY and <> ALL, and within UNNEST; elsewhere lists are not supported."""
+    if not is_listed(node):
+        quantiles = node.find_ancestor(
+            exp.PercentileCont, exp.PercentileDisc, exp.Quantile, exp.ApproxQuantile
+        )
+        self.source.refuse(
+            node,
+            "clause",
+            "a list is only allowed after = ANY and <> ALL",
+            "write x IN (1, 2)" if quantiles is None else "write one quantile for each share",
+        )
+    return exp.Array(expressions=node.expressions)
+
+
+def is_listed(node: exp.Expr) -> bool:
+    """Return whether a node is what = ANY, <> ALL or UNNEST takes."""
+    around = node.parent
+    while isinstance(around, (exp.Paren, exp.Cast)):
+        around = around.parent
+    named = isinstance(around, exp.Anonymous) and str(around.this).lower() in ("all", "some")
+    return named or isinstance(around, (exp.Any, exp.All, exp.Unnest))
+
+
+def read_listed(_: Translator, node: exp.Expr) -> exp.Expr:
+    """Return what ANY or ALL takes: a parameter, a list, or PostgreSQL's text of one, such as '{1,2}'."""
+    inner: exp.Expr = node.this
+    while isinstance(inner, (exp.Paren, exp.Cast)):
+        inner = inner.this
+    if isinstance(inner, exp.Literal) and inner.is_string and re.fullmatch(r"\{[^{}\"\\]+\}", inner.name):
+        items = [exp.Literal.string(item.strip()) for item in inner.name[1:-1].split(",")]
+        return exp.Array(expressions=items)
+    return inner

@@ -1,0 +1,55 @@
+"""Calls that the translation of another dialect writes, whose meaning depends on the types of their arguments.
+
+A tree has no types, so a translation cannot decide whether `/` divides whole numbers. It writes a call with a reserved name, which
+`dpsql.sql.lower.typed_calls` turns into functions of the registry when the arguments are lowered.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+PREFIX = "dpsql_as_"
+"""How the reserved names begin; a query that calls such a function itself is refused."""
+
+QUOTIENT = f"{PREFIX}quotient"
+"""x / y, which is a whole number if both are."""
+MEAN = f"{PREFIX}mean"
+"""AVG(x), which is a whole number if x is."""
+POWER = f"{PREFIX}power"
+"""POWER(x, y), which is a whole number if x is."""
+SUM_OR_TEXT = f"{PREFIX}sum_or_text"
+"""x + y, which joins texts."""
+FIRST_TYPE = f"{PREFIX}first_type"
+"""ISNULL(x, y), which has the type of x."""
+TRUNCATED = f"{PREFIX}truncated"
+"""A number before a cast to a whole number that discards the digits after the point."""
+ROUNDED = f"{PREFIX}rounded"
+"""A number before a cast to a whole number that rounds halves away from zero."""
+HALF_EVEN = f"{PREFIX}half_even"
+"""ROUND(x), which rounds halves of binary numbers to even."""
+TEXT = f"{PREFIX}text"
+"""A value as a text, as a dialect writes it; the second argument is the dialect."""
+MOVED = f"{PREFIX}moved"
+"""A date or moment some units later, which stays a date; the first argument is the unit, the last the number of units."""
+CUT = f"{PREFIX}cut"
+"""The first day of a unit, which is a date of a date; the first argument is the unit."""
+ELAPSED = f"{PREFIX}elapsed"
+"""A part of the length of time x - y; the first argument is the part."""
+AGE = f"{PREFIX}age"
+"""A part of AGE(x, y), which counts whole years, months and days; the first argument is the part."""
+NAMES = frozenset(
+    {
+        QUOTIENT, MEAN, POWER, SUM_OR_TEXT, FIRST_TYPE, TRUNCATED, ROUNDED, HALF_EVEN, TEXT, MOVED, CUT, ELAPSED, AGE,
+    }
+)  # fmt: skip
+
+
+def build_call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
+    """Build a call with its name as it is written."""
+    return exp.Anonymous(this=name, expressions=list(arguments))
+
+
+def is_typed_call(node: exp.Expr, name: str = "") -> bool:
+    """Return whether a node is a call that only a translation writes, of this name or of any."""
+    called = node.args.get("this") if type(node) is exp.Anonymous else None
+    return isinstance(called, str) and (called == name if name else called in NAMES)
