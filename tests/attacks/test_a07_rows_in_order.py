@@ -38,7 +38,7 @@ BELOW = [
     "SELECT COUNT(*) FROM people GROUP BY {}",
     "SELECT COUNT(*) FROM people JOIN regions ON city = name AND {} > 1",
     "SELECT SUM(CASE WHEN {} > 1 THEN 1 ELSE 0 END) FROM people",
-    "SELECT COUNT(*) FROM (SELECT id, {} AS place FROM people)",
+    "SELECT SUM(place) FROM (SELECT id, {} AS place FROM people)",
     "SELECT COUNT(*) FROM (SELECT id FROM people QUALIFY {} > 1)",
     "SELECT COUNT(*) FROM (SELECT id, COUNT(*) FROM people GROUP BY id QUALIFY {} > 1)",
     "SELECT COUNT(*) FROM people HAVING {} > 1",

@@ -626,7 +626,6 @@ def test_null_and_empty_lists_are_refused_uncharged(shared: Served) -> None:
             ("{}", "42P02"),
         ):
             assert (wrong, state_of(asked_by_node(client, text, wrong))) == (wrong, state)
-        for unread in ("days = ANY('{1,2}')", "days = ANY(ARRAY[1,2])", "days > ANY($1)"):
-            told = client.query(f"SELECT COUNT(*) AS n FROM visits WHERE {unread}")
-            assert state_of(told) in ("0A000", "42883", "42P02")
+        told = client.query("SELECT COUNT(*) AS n FROM visits WHERE days > ANY($1)")
+        assert state_of(told) in ("0A000", "42883", "42P02")
     assert shared.spent() == spent
