@@ -39,7 +39,7 @@ _PUBLIC, _CATALOG, _INFORMATION = 2200, 11, 13000
 _FIRST = 16384
 """The first number that PostgreSQL gives to a user's table."""
 _ROWS_AT_ONCE = 100
-_SHOWN = {
+_SESSION_TABLES = {
     "pg.shown_types": "oid UINTEGER, typname VARCHAR, shown VARCHAR",
     "pg.shown_classes": "oid UINTEGER, shown VARCHAR",
     "pg.shown_names": "oid UINTEGER, parts VARCHAR[]",
@@ -69,9 +69,9 @@ class PgCatalogEmulator:
             self._connection.execute(f"CREATE SCHEMA {schema}")
         self._database = database
         self._create_tables()
-        self._kept = dict[str, list[Mapping[str, Any]]]()
+        self._rows_to_add = dict[str, list[Mapping[str, Any]]]()
         self._fill_tables(tables)
-        self._add_kept_rows()
+        self._flush_rows()
         self._show_names()
         definitions = list[str]()
         for name, meanings in macros.items():
@@ -98,7 +98,7 @@ class PgCatalogEmulator:
             ]
             listed = ", ".join(f"{quote_identifier(column)} {kind}" for column, kind in self._columns[place])
             statements.append(f"CREATE TABLE {place} ({listed})")
-        for place, columns in _SHOWN.items():
+        for place, columns in _SESSION_TABLES.items():
             self._columns[place] = [(column.split()[0], column.split()[1]) for column in columns.split(", ")]
             statements.append(f"CREATE TABLE {place} ({columns})")
         statements.append("CREATE TABLE pg.pg_no_partitions (relid UINTEGER, parentrelid UINTEGER)")
@@ -110,13 +110,13 @@ class PgCatalogEmulator:
         self._connection.execute("; ".join(statements))
 
     def _keep_row(self, place: str, values: Mapping[str, Any]) -> None:
-        """Keep a row for a table until `_add_kept_rows`: one statement for each row would take seconds."""
-        self._kept.setdefault(place, []).append(values)
+        """Keep a row for a table until `_flush_rows`: one statement for each row would take seconds."""
+        self._rows_to_add.setdefault(place, []).append(values)
 
-    def _add_kept_rows(self) -> None:
-        for place, rows in self._kept.items():
+    def _flush_rows(self) -> None:
+        for place, rows in self._rows_to_add.items():
             self.show_rows(place, rows)
-        self._kept.clear()
+        self._rows_to_add.clear()
 
     def _add_rows(self, place: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows to a table in one statement.
@@ -179,7 +179,7 @@ class PgCatalogEmulator:
         catalog = [
             (place.partition(".")[2], schema)
             for place in self._columns
-            if place not in _SHOWN
+            if place not in _SESSION_TABLES
             for schema in _iterate_schema_numbers(place)
         ]
         for number, (name, schema) in enumerate(catalog, 12_000):

@@ -35,7 +35,7 @@ class _Place:
     columns: Mapping[str, tuple[int, EmulatedColumn]]
 
     @property
-    def shown(self) -> str:
+    def title(self) -> str:
         """Return the table's name, with its schema unless that is the default."""
         return self.name if self.schema == "public" else f"{self.schema}.{self.name}"
 
@@ -86,7 +86,7 @@ def iterate_key_rows(
     for title, table in tables.items():
         for key in table.foreign_keys:
             target = places[key.table]
-            text = f"FOREIGN KEY ({', '.join(key.columns)}) REFERENCES {target.shown}({', '.join(key.references)})"
+            text = f"FOREIGN KEY ({', '.join(key.columns)}) REFERENCES {target.title}({', '.join(key.references)})"
             index, referenced = indexes.get((key.table, key.references), (0, None))
             rest = {
                 "conindid": index, "confrelid": target.number, "confupdtype": "a", "confdeltype": "a",

@@ -30,6 +30,8 @@ ROOT = Path(dpsql.privacy.mechanisms.__file__).parents[2]
 ENTROPY = "privacy/mechanisms/entropy.py"
 GENERATORS = {"random", "numpy.random", "secrets"}
 AUTHENTICATION = {
+    "backends/clickhouse/connection.py",
+    "backends/clickhouse/session.py",
     "backends/spark/connection.py",
     "backends/spark/session.py",
     "interfaces/cli/check.py",
@@ -45,6 +47,8 @@ AUTHENTICATION = {
 """Files that draw salts, nonces, tokens, keys of sessions and names of stored answers or jobs, and no noise."""
 POST_PROCESSING = {"privacy/synthesis/mst.py"}
 """Files that draw rows of what is released already; noise there is of `Entropy`, as everywhere."""
+LAWS = {f"verification/{name}.py" for name in ("calls", "data_laws", "function_laws", "parser_laws")}
+"""Files that draw the cases on which a version of an engine is tried; they see no private table."""
 SYSTEM = {"urandom", "getrandom"}
 MECHANISMS: list[Mechanism] = [
     Geometric(Fraction(2**31)),
@@ -84,6 +88,7 @@ def test_no_module_seeds_or_stores_a_generator() -> None:
             found[name] = here
     inventing = {name: found.pop(name) for name in POST_PROCESSING}
     assert all(set(names) == {"numpy.random"} for names in inventing.values())
+    assert all(found.pop(name) == ["import random"] for name in LAWS)
     assert found == {name: ["import secrets"] for name in AUTHENTICATION}
     assert (ROOT / ENTROPY).exists()
 

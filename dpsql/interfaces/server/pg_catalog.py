@@ -165,7 +165,7 @@ def _get_parameter_oid(kind: Type | ListType) -> int:
 def _build_tables(policy: Policy, catalog: AnalystSchema) -> dict[str, EmulatedTable]:
     """Return the tables as clients see them, with the keys whose columns analysts may use."""
     columns = {table.name: _list_columns(policy, table) for table in catalog.tables.values()}
-    shown = {
+    visible_columns = {
         normalize_name(name): {normalize_name(column.name): column.name for column in listed}
         for name, listed in columns.items()
     }
@@ -174,17 +174,23 @@ def _build_tables(policy: Policy, catalog: AnalystSchema) -> dict[str, EmulatedT
         table.name: EmulatedTable(
             _describe_table(policy, table),
             columns[table.name],
-            _find_columns(shown[normalize_name(table.name)], _get_primary_key(policy.tables[table.name])),
+            _find_columns(
+                visible_columns[normalize_name(table.name)], _get_primary_key(policy.tables[table.name])
+            ),
             tuple(
                 filter(
                     None,
                     (
-                        _find_columns(shown[normalize_name(table.name)], key)
+                        _find_columns(visible_columns[normalize_name(table.name)], key)
                         for key in policy.tables[table.name].unique or ()
                     ),
                 )
             ),
-            tuple(_iterate_foreign_keys(policy.tables[table.name], normalize_name(table.name), shown, spelt)),
+            tuple(
+                _iterate_foreign_keys(
+                    policy.tables[table.name], normalize_name(table.name), visible_columns, spelt
+                )
+            ),
         )
         for table in catalog.tables.values()
     }
@@ -197,19 +203,19 @@ def _get_primary_key(table: Table) -> tuple[str, ...]:
 
 
 def _iterate_foreign_keys(
-    table: Table, name: str, shown: Mapping[str, Mapping[str, str]], spelt: Mapping[str, str]
+    table: Table, name: str, visible_columns: Mapping[str, Mapping[str, str]], spelt: Mapping[str, str]
 ) -> Iterator[ForeignKey]:
     for link in table.all_links:
         target = normalize_name(link.table)
-        columns = _find_columns(shown[name], link.names)
-        references = _find_columns(shown.get(target, {}), link.keys)
+        columns = _find_columns(visible_columns[name], link.names)
+        references = _find_columns(visible_columns.get(target, {}), link.keys)
         if columns and references:
             yield ForeignKey(columns, spelt[target], references)
 
 
-def _find_columns(shown: Mapping[str, str], names: Sequence[str]) -> tuple[str, ...]:
+def _find_columns(visible_columns: Mapping[str, str], names: Sequence[str]) -> tuple[str, ...]:
     """Return columns as they are spelled, or nothing if analysts may not use one of them."""
-    found = tuple(shown.get(normalize_name(name), "") for name in names)
+    found = tuple(visible_columns.get(normalize_name(name), "") for name in names)
     return found if all(found) else ()
 
 

@@ -98,7 +98,7 @@ def _read_number(source: QueryText, node: exp.Expr | None, text: str, digits: in
         return Literal(int(value), Type.INTEGER)
     if digits is None:
         return replace(parse_number(source, node or exp.Null(), text.strip().lstrip("+")), exact=True)
-    shown = format(value.normalize(), "f") if abs(value.adjusted()) < 40 else written[2]
+    digits_text = format(value.normalize(), "f") if abs(value.adjusted()) < 40 else written[2]
     if value.scaleb(digits) != value.scaleb(digits).to_integral_value() or abs(value) >= _MOST_WHOLE:
         _refuse(
             source,
@@ -106,7 +106,7 @@ def _read_number(source: QueryText, node: exp.Expr | None, text: str, digits: in
             f"the values that {text!r} is used with are whole numbers"
             if digits == 0
             else f"the values that {text!r} is used with have {digits} digits after the point",
-            f"write the number without quotes: {shown}",
+            f"write the number without quotes: {digits_text}",
         )
     return Literal(float(value), Type.DOUBLE)
 

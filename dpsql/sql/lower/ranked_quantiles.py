@@ -311,14 +311,14 @@ class _RankedQuery:
         if self.where is not None and not self._has_only_quantiles():
             return None  # positions are those of all rows, and only some of them are read
         inner = self.ranked.select.copy()
-        kept = [
+        remaining = [
             item
             for item in inner.expressions
             if normalize_name(item.alias_or_name) not in self.ranked.columns
         ]
-        if not kept:
+        if not remaining:
             return None
-        inner.set("expressions", kept)
+        inner.set("expressions", remaining)
         inner.set("order", None)
         table = self.select.args["from_"].this
         alias = table.args.get("alias")

@@ -62,8 +62,8 @@ class _FormatSyntax:
                 parts.append(rest[1:end].replace("%", "%%"))
                 place += end + 1
                 continue
-            shown = rest.upper() if self.ignores_case else rest
-            word = next((word for word in longest if shown.startswith(word)), None)
+            title = rest.upper() if self.ignores_case else rest
+            word = next((word for word in longest if title.startswith(word)), None)
             if word is not None:
                 if not self.words[word] or (word.isalpha() and self._continues(text, place, word)):
                     return None

@@ -319,7 +319,7 @@ class Parser(OlderParser):
         return exp.Limit(expression=found.args.get("count") or exp.Literal.number(1))
 
 
-_KEPT: Mapping[str, frozenset[str]] = {
+_NAMED: Mapping[str, frozenset[str]] = {
     "postgres": frozenset({"TO_CHAR", "TO_DATE", "TO_TIMESTAMP", "INITCAP", "DATE_BIN"}),
     "snowflake": frozenset({"TO_CHAR", "TO_VARCHAR", "TO_DATE", "INITCAP"}),
     "spark": frozenset({"DATE_FORMAT", "TO_DATE", "TO_TIMESTAMP", "INITCAP"}),
@@ -332,8 +332,8 @@ _KEPT: Mapping[str, frozenset[str]] = {
 def _make_foreign_parser(name: str) -> type[Any]:
     """Build the parser of a dialect that keeps calls of these functions as they are written."""
     base = DIALECTS[name].parser_class
-    kept = {each: build for each, build in base.FUNCTIONS.items() if each not in _KEPT[name]}
-    return type(f"{base.__name__}WithNames", (base,), {"FUNCTIONS": kept})
+    functions = {each: build for each, build in base.FUNCTIONS.items() if each not in _NAMED[name]}
+    return type(f"{base.__name__}WithNames", (base,), {"FUNCTIONS": functions})
 
 
 FOREIGN_PARSERS: Mapping[str, type[Any]] = {name: _make_foreign_parser(name) for name in TITLES}

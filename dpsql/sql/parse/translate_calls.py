@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from dpsql.policy import normalize_name
 from dpsql.policy.request.dialects import TITLES
 from dpsql.sql.parse.dialect import is_parameter, is_whole_number
+from dpsql.sql.parse.dialect_text import DialectText
 from dpsql.sql.parse.own_calls import NAME as BEST_EXPERT
 from dpsql.sql.parse.own_calls import find_interval_end
 from dpsql.sql.parse.regressions import is_moment_call
@@ -24,10 +24,7 @@ from dpsql.sql.parse.translate_dates import (
 from dpsql.sql.parse.translate_texts import read_listed
 from dpsql.sql.parse.typed_calls import TEXT, build_call
 
-if TYPE_CHECKING:
-    from dpsql.sql.parse.translate_nodes import Translator
-
-_NamedRule = Callable[["Translator", exp.Expr], exp.Expr | None]
+_NamedRule = Callable[[DialectText, exp.Expr], exp.Expr | None]
 _WITHIN_GROUP = frozenset({"postgres", "spark", "snowflake"})
 """The dialects in which PERCENTILE_CONT and PERCENTILE_DISC are aggregates; in the others they are windows."""
 _QUANTILES = (exp.PercentileCont, exp.PercentileDisc)
@@ -35,7 +32,7 @@ _NO_LOCKS = frozenset({"NOLOCK", "READUNCOMMITTED"})
 _APPROXIMATE = {"approx_percentile_cont": exp.PercentileCont, "approx_percentile_disc": exp.PercentileDisc}
 
 
-def translate_within_group(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_within_group(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Write a share q WITHIN GROUP (ORDER BY x) as DuckDB's quantile of x and q; of PERCENTILE_CONT in a descending order, 1 - q."""
     call, order = node.this, node.expression
     if isinstance(call, exp.Anonymous) and self.dialect == "tsql":
@@ -71,14 +68,14 @@ def translate_within_group(self: Translator, node: exp.Expr) -> exp.Expr:
     return made
 
 
-def translate_quantile(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_quantile(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate APPROX_PERCENTILE and PERCENTILE: Spark's approximate one is one of the values, the others lie between two."""
     share = node.args.get("quantile")
     discrete = self.dialect == "spark" and isinstance(node, exp.ApproxQuantile)
     return (exp.PercentileDisc if discrete else exp.PercentileCont)(this=node.this, expression=share)
 
 
-def translate_bracket(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_bracket(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate APPROX_QUANTILES(x, n)[OFFSET(i)] of BigQuery, the i-th of n quantiles."""
     called, places = node.this, node.expressions
     many = called.expression if isinstance(called, exp.ApproxQuantiles) else exp.Null()
@@ -95,7 +92,7 @@ def translate_bracket(self: Translator, node: exp.Expr) -> exp.Expr:
     return exp.PercentileDisc(this=called.this, expression=exp.Literal.number(share))
 
 
-def keep_quantiles(self: Translator, node: exp.Expr) -> exp.Expr:
+def keep_quantiles(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Keep APPROX_QUANTILES within brackets; a list of quantiles is not supported."""
     if not isinstance(node.parent, exp.Bracket):
         self.source.refuse(
@@ -107,7 +104,7 @@ def keep_quantiles(self: Translator, node: exp.Expr) -> exp.Expr:
     return node
 
 
-def translate_any(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_any(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate PostgreSQL's `= ANY($1)`, as clients bind a list, and `= ANY(ARRAY[…])`."""
     if isinstance(node.parent, (exp.Like, exp.ILike)) and self.dialect in ("postgres", "snowflake", "spark"):
         return node
@@ -138,13 +135,13 @@ _QUANTIFIED: Mapping[tuple[str, str], type[exp.Expr]] = {
 """ALL and SOME of a list, which the parser takes for calls."""
 
 
-def translate_series(_: Translator, node: exp.Expr) -> exp.Expr:
+def translate_series(_: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate generate_series in FROM."""
     parts = [node.args.get(name) for name in ("start", "end", "step")]
     return build_call("generate_series", *(part for part in parts if part is not None))
 
 
-def translate_table(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_table(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate a table: a name in the dialect's default schema, or a series, whose alias names its column, too.
 
     NOLOCK of T-SQL says how rows are locked, which changes no answer here.
@@ -159,7 +156,7 @@ def translate_table(self: Translator, node: exp.Expr) -> exp.Expr:
     return self.translate_schema(node)
 
 
-def translate_pair_count(_: Translator, node: exp.Expr) -> exp.Expr:
+def translate_pair_count(_: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate REGR_COUNT(y, x), the number of pairs."""
     known = exp.and_(
         *(
@@ -170,7 +167,7 @@ def translate_pair_count(_: Translator, node: exp.Expr) -> exp.Expr:
     return exp.Count(this=exp.Case(ifs=[exp.If(this=known, true=exp.Literal.number(1))]), big_int=True)
 
 
-def translate_decode(_: Translator, node: exp.Expr) -> exp.Expr:
+def translate_decode(_: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate DECODE(x, a, y, …, z), in which NULL equals NULL."""
     value, *rest = node.expressions
     pairs = [(rest[place], rest[place + 1]) for place in range(0, len(rest) - 1, 2)]
@@ -184,7 +181,7 @@ def translate_decode(_: Translator, node: exp.Expr) -> exp.Expr:
     return exp.Case(ifs=ifs, default=rest[-1] if len(rest) % 2 else None)
 
 
-def translate_unnest(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_unnest(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate UNNEST(GENERATE_DATE_ARRAY(…)) AS d and UNNEST([…]) AS d of BigQuery, whose alias names the column."""
     alias, (listed, *more) = node.args.get("alias"), node.expressions
     if isinstance(node.parent, exp.In):
@@ -204,7 +201,7 @@ def translate_unnest(self: Translator, node: exp.Expr) -> exp.Expr:
     return exp.Table(this=call, alias=named)
 
 
-def translate_in(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_in(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate x IN UNNEST([…]) of BigQuery."""
     unnest = node.args.get("unnest")
     if unnest is None:
@@ -215,14 +212,14 @@ def translate_in(self: Translator, node: exp.Expr) -> exp.Expr:
     return exp.In(this=node.this, expressions=listed.expressions)
 
 
-def translate_distinct(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_distinct(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Refuse DISTINCT ON, which keeps single rows."""
     if node.args.get("on") is not None:
         self.source.refuse(node, "distinct", "DISTINCT ON would release single rows", "use GROUP BY")
     return node
 
 
-def translate_nvl2(_: Translator, node: exp.Expr) -> exp.Expr:
+def translate_nvl2(_: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate NVL2(x, y, z): y where x is there, else z."""
     known = exp.Not(this=exp.Is(this=exp.Paren(this=node.this), expression=exp.Null()))
     return exp.Case(ifs=[exp.If(this=known, true=node.args["true"])], default=node.args.get("false"))
@@ -257,7 +254,7 @@ _SAME: Mapping[str, Mapping[str, str]] = {
 """Functions with the same meaning as DuckDB's of the given name."""
 
 
-def _format(self: Translator, node: exp.Expr) -> exp.Expr | None:
+def _format(self: DialectText, node: exp.Expr) -> exp.Expr | None:
     """Translate TO_CHAR, DATE_FORMAT and FORMAT of a date; Snowflake's TO_CHAR without a format is a cast."""
     if len(node.expressions) == 1 and self.dialect == "snowflake":
         return build_call(TEXT, node.expressions[0], exp.Literal.string(self.dialect))
@@ -266,7 +263,7 @@ def _format(self: Translator, node: exp.Expr) -> exp.Expr | None:
     return translate_formatted(self, node, node.name.upper(), *node.expressions)
 
 
-def _format_reversed(self: Translator, node: exp.Expr) -> exp.Expr | None:
+def _format_reversed(self: DialectText, node: exp.Expr) -> exp.Expr | None:
     """Translate FORMAT_DATE of BigQuery, whose format comes first."""
     if len(node.expressions) != 2:
         return None
@@ -274,7 +271,7 @@ def _format_reversed(self: Translator, node: exp.Expr) -> exp.Expr | None:
     return translate_formatted(self, node, node.name.upper(), value, text)
 
 
-def _parse_date(self: Translator, node: exp.Expr) -> exp.Expr | None:
+def _parse_date(self: DialectText, node: exp.Expr) -> exp.Expr | None:
     """Translate TO_DATE with a format; in Spark without one, too."""
     if len(node.expressions) == 1 and self.dialect == "spark":
         return cast_to_date(node.expressions[0])
@@ -283,20 +280,20 @@ def _parse_date(self: Translator, node: exp.Expr) -> exp.Expr | None:
     return translate_parsed(self, node, node.name.upper(), *node.expressions, date=True)
 
 
-def _parse_date_reversed(self: Translator, node: exp.Expr) -> exp.Expr | None:
+def _parse_date_reversed(self: DialectText, node: exp.Expr) -> exp.Expr | None:
     if len(node.expressions) != 2:
         return None
     text, value = node.expressions
     return translate_parsed(self, node, node.name.upper(), value, text, date=True)
 
 
-def _parse_moment(self: Translator, node: exp.Expr) -> exp.Expr | None:
+def _parse_moment(self: DialectText, node: exp.Expr) -> exp.Expr | None:
     if len(node.expressions) != 2:
         return None
     return translate_parsed(self, node, node.name.upper(), *node.expressions, date=False)
 
 
-def _name_part(_: Translator, node: exp.Expr) -> exp.Expr | None:
+def _name_part(_: DialectText, node: exp.Expr) -> exp.Expr | None:
     """Translate DATENAME(month, d) and DATENAME(weekday, d) of T-SQL."""
     names = {"month": "monthname", "weekday": "dayname", "mm": "monthname", "dw": "dayname"}
     if len(node.expressions) != 2 or normalize_name(node.expressions[0].name) not in names:
@@ -304,11 +301,11 @@ def _name_part(_: Translator, node: exp.Expr) -> exp.Expr | None:
     return build_call(names[normalize_name(node.expressions[0].name)], node.expressions[1])
 
 
-def _make_date(self: Translator, node: exp.Expr) -> exp.Expr | None:
+def _make_date(self: DialectText, node: exp.Expr) -> exp.Expr | None:
     return build_date(self, node, node.expressions)
 
 
-def _count_weekday(_: Translator, node: exp.Expr) -> exp.Expr | None:
+def _count_weekday(_: DialectText, node: exp.Expr) -> exp.Expr | None:
     """Translate WEEKDAY of Spark, in which Monday is 0."""
     if len(node.expressions) != 1:
         return None
@@ -316,32 +313,32 @@ def _count_weekday(_: Translator, node: exp.Expr) -> exp.Expr | None:
     return exp.Paren(this=exp.Sub(this=day, expression=exp.Literal.number(1)))
 
 
-def _keep_ratio(_: Translator, node: exp.Expr) -> exp.Expr | None:
+def _keep_ratio(_: DialectText, node: exp.Expr) -> exp.Expr | None:
     """Keep RATIO_TO_REPORT within its window, which `translate_window` writes out."""
     if not isinstance(node.parent, exp.Window) or len(node.expressions) != 1:
         return None
     return build_call("ratio_to_report", node.expressions[0])
 
 
-def _is_missing(_: Translator, node: exp.Expr) -> exp.Expr | None:
+def _is_missing(_: DialectText, node: exp.Expr) -> exp.Expr | None:
     """Translate ISNULL(x) of Spark, a truth value."""
     if len(node.expressions) != 1:
         return None
     return exp.Paren(this=exp.Is(this=exp.Paren(this=node.expressions[0]), expression=exp.Null()))
 
 
-def _is_there(self: Translator, node: exp.Expr) -> exp.Expr | None:
+def _is_there(self: DialectText, node: exp.Expr) -> exp.Expr | None:
     missing = _is_missing(self, node)
     return None if missing is None else exp.Paren(this=exp.Not(this=missing))
 
 
-def _round_half_even(_: Translator, node: exp.Expr) -> exp.Expr | None:
+def _round_half_even(_: DialectText, node: exp.Expr) -> exp.Expr | None:
     """Translate BROUND of Spark, which rounds halves to even."""
     digits = node.expressions[1:] or [exp.Literal.number(0)]
     return build_call("round_even", node.expressions[0], *digits)
 
 
-def _capitalize(self: Translator, node: exp.Expr) -> exp.Expr | None:
+def _capitalize(self: DialectText, node: exp.Expr) -> exp.Expr | None:
     """Refuse INITCAP: DuckDB has no function that capitalizes each word."""
     self.refuse_in_dialect(
         node,
@@ -374,7 +371,7 @@ NAMED: Mapping[tuple[str, str], _NamedRule] = {
 """The rules of functions by dialect and name; the parser keeps their calls as they are written."""
 
 
-def translate_named_call(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_named_call(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate a function that the parser keeps by name. Raises QueryRejected for unknown ones."""
     name = (self.dialect, normalize_name(node.name))
     rule = NAMED.get(name)
@@ -391,7 +388,7 @@ def translate_named_call(self: Translator, node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _translate_aggregate_call(self: Translator, node: exp.Expr, name: tuple[str, str]) -> exp.Expr | None:
+def _translate_aggregate_call(self: DialectText, node: exp.Expr, name: tuple[str, str]) -> exp.Expr | None:
     """Translate the aggregates, quantifiers and moments that the parser takes for calls; None for other calls."""
     items = node.expressions
     if name in _QUANTIFIED and len(items) == 1:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from sqlglot import exp
 
 from dpsql.policy import normalize_name
 from dpsql.sql.parse.date_formats import QUARTER, STYLES, translate_format
 from dpsql.sql.parse.dialect import is_whole_number
+from dpsql.sql.parse.dialect_text import DialectText
 from dpsql.sql.parse.translate_types import NUMERIC, parse_span, translate_convert
 from dpsql.sql.parse.typed_calls import AGE, CUT, ELAPSED, MOVED, build_call
-
-if TYPE_CHECKING:
-    from dpsql.sql.parse.translate_nodes import Translator
 
 _LARGE = ("year", "quarter", "month", "day")
 _SMALL = ("hour", "minute")
@@ -53,7 +51,7 @@ _WEEKS_OF_MONDAY = frozenset({"postgres", "spark", "snowflake"})
 _FORMATTED = "a format that is made of years, months, days, hours, minutes and seconds"
 
 
-def get_unit(self: Translator, node: exp.Expr, unit: exp.Expr | None, known: tuple[str, ...]) -> str:
+def get_unit(self: DialectText, node: exp.Expr, unit: exp.Expr | None, known: tuple[str, ...]) -> str:
     """Return the unit of time that a node names. Raises QueryRejected for one that differs from DuckDB's."""
     name = "day" if unit is None else normalize_name(unit.name)
     name = {"dayofyear": "doy", "mm": "month", "mon": "month", "yyyy": "year", "yy": "year", "dd": "day"}.get(
@@ -66,7 +64,7 @@ def get_unit(self: Translator, node: exp.Expr, unit: exp.Expr | None, known: tup
     return name
 
 
-def translate_extract(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_extract(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate EXTRACT and DATE_PART, with the dialect's numbers for days of the week."""
     unit, operand = normalize_name(node.this.name), node.expression
     made = _translate_length_part(self, node, unit, operand)
@@ -77,7 +75,7 @@ def translate_extract(self: Translator, node: exp.Expr) -> exp.Expr:
     return made
 
 
-def _translate_part(self: Translator, node: exp.Expr, unit: str, operand: exp.Expr) -> exp.Expr:
+def _translate_part(self: DialectText, node: exp.Expr, unit: str, operand: exp.Expr) -> exp.Expr:
     if self.dialect == "postgres" and unit in ("second", "milliseconds"):
         factor = exp.Literal.number(1_000_000 if unit == "second" else 1_000)
         return exp.Paren(this=exp.Div(this=build_part("microsecond", operand), expression=factor))
@@ -100,7 +98,9 @@ def build_part(part: str, operand: exp.Expr) -> exp.Expr:
     return build_call(part, operand)
 
 
-def _translate_length_part(self: Translator, node: exp.Expr, unit: str, operand: exp.Expr) -> exp.Expr | None:
+def _translate_length_part(
+    self: DialectText, node: exp.Expr, unit: str, operand: exp.Expr
+) -> exp.Expr | None:
     """Translate a part of t - u and of AGE(t, u) in PostgreSQL; None for other operands."""
     if self.dialect != "postgres":
         return None
@@ -119,7 +119,7 @@ def _translate_length_part(self: Translator, node: exp.Expr, unit: str, operand:
     return None
 
 
-def translate_age(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_age(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Keep AGE(t, u) where a part of it is extracted; AGE(u) counts to the present day."""
     around = node.parent
     while isinstance(around, exp.Paren):
@@ -135,7 +135,7 @@ def translate_age(self: Translator, node: exp.Expr) -> exp.Expr:
     return build_call("age", *(items if len(items) == 2 else [exp.CurrentDate(), items[0]]))
 
 
-def translate_date_truncation(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_date_truncation(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate DATE_TRUNC, with weeks that begin on Monday."""
     unit = node.args.get("unit")
     is_week = isinstance(unit, exp.WeekStart)
@@ -152,7 +152,7 @@ def translate_date_truncation(self: Translator, node: exp.Expr) -> exp.Expr:
     return build_call(CUT if is_kept else "date_trunc", exp.Literal.string(name), node.this)
 
 
-def translate_date_difference(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_date_difference(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate DATEDIFF, the number of boundaries of a unit between two moments."""
     known = ("day",) if self.dialect == "spark" else (*_LARGE, *_SMALL)
     known = (*known, "second") if self.dialect in ("tsql", "snowflake") else known
@@ -160,13 +160,13 @@ def translate_date_difference(self: Translator, node: exp.Expr) -> exp.Expr:
     return build_call("date_diff", exp.Literal.string(unit), node.expression, node.this)
 
 
-def translate_whole_units(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_whole_units(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate TIMESTAMP_DIFF of BigQuery, the number of whole units between two moments."""
     unit = get_unit(self, node, node.args.get("unit"), ("day", *_SMALL, "second"))
     return build_call("date_sub", exp.Literal.string(unit), node.expression, node.this)
 
 
-def translate_date_addition(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_date_addition(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate DATEADD and its like to the sum of a moment and an INTERVAL."""
     unit = get_unit(self, node, node.args.get("unit"), (*_LARGE, "week", *_SMALL, "second"))
     count, back = node.expression, isinstance(node, (exp.DateSub, exp.DatetimeSub, exp.TimestampSub))
@@ -185,7 +185,7 @@ def translate_date_addition(self: Translator, node: exp.Expr) -> exp.Expr:
     )
 
 
-def translate_add_months(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_add_months(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate ADD_MONTHS of Spark, a date; Snowflake's keeps the end of a month, and is refused."""
     if self.dialect != "spark":
         self.refuse_in_dialect(
@@ -196,7 +196,7 @@ def translate_add_months(self: Translator, node: exp.Expr) -> exp.Expr:
     return exp.Cast(this=exp.Paren(this=moved), to=exp.DataType(this=exp.DType.DATE, nested=False))
 
 
-def translate_to_date(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_to_date(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Return a conversion that the parser puts around a date, and TO_DATE without a format."""
     inner: exp.Expr = node.this
     if isinstance(node.parent, (*_OF_DATES, exp.Anonymous)) and self.dialect in ("spark", "tsql", "bigquery"):
@@ -222,12 +222,12 @@ def cast_to_date(node: exp.Expr) -> exp.Cast:
     return exp.Cast(this=node, to=exp.DataType(this=exp.DType.DATE, nested=False))
 
 
-def translate_date(_: Translator, node: exp.Expr) -> exp.Expr:
+def translate_date(_: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate DATE(t), the day of a moment."""
     return cast_to_date(node.this)
 
 
-def translate_name(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_name(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate DAYNAME and MONTHNAME, three letters in Snowflake."""
     if self.dialect != "snowflake":
         self.refuse_in_dialect(node, "function", f"{node.key.upper()} depends on the session's language")
@@ -236,7 +236,7 @@ def translate_name(self: Translator, node: exp.Expr) -> exp.Expr:
     )
 
 
-def translate_day_of_week(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_day_of_week(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate DAYOFWEEK, in which Sunday is 0 in Snowflake and 1 in Spark."""
     found = build_call("dayofweek", node.this)
     if self.dialect == "snowflake":
@@ -244,12 +244,12 @@ def translate_day_of_week(self: Translator, node: exp.Expr) -> exp.Expr:
     return exp.Paren(this=exp.Add(this=found, expression=exp.Literal.number(1)))
 
 
-def translate_date_from_parts(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_date_from_parts(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate DATEFROMPARTS."""
     return build_date(self, node, [node.args[name] for name in _DATE_PARTS])
 
 
-def build_date(self: Translator, node: exp.Expr, parts: Sequence[exp.Expr]) -> exp.Expr:
+def build_date(self: DialectText, node: exp.Expr, parts: Sequence[exp.Expr]) -> exp.Expr:
     """Build the date of a year, a month and a day; of constants the constant, which narrows keys as other constants do."""
     if len(parts) != len(_DATE_PARTS) or not all(map(is_whole_number, parts)):
         return build_call("make_date", *parts)
@@ -260,14 +260,14 @@ def build_date(self: Translator, node: exp.Expr, parts: Sequence[exp.Expr]) -> e
     return cast_to_date(exp.Literal.string(day.isoformat()))
 
 
-def translate_interval(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_interval(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate INTERVAL '30 days' of PostgreSQL, whose unit is in the text."""
     if node.args.get("unit") is not None or not isinstance(node.this, exp.Literal):
         return node
     return parse_span(self, node, node.this)
 
 
-def translate_make_interval(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_make_interval(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate MAKE_INTERVAL of one unit by name."""
     given = [value for value in node.args.values() if value is not None]
     named = given[0] if len(given) == 1 else None
@@ -290,7 +290,7 @@ def translate_make_interval(self: Translator, node: exp.Expr) -> exp.Expr:
     return exp.Interval(this=count, unit=exp.Var(this=unit.upper()))
 
 
-def translate_date_bin(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_date_bin(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Refuse DATE_BIN, whose origin is an argument."""
     self.refuse_in_dialect(
         node, "function", "DATE_BIN counts from its third argument", "write DATE_TRUNC('week', t), or 'month'"
@@ -300,7 +300,7 @@ def translate_date_bin(self: Translator, node: exp.Expr) -> exp.Expr:
 # Dates as texts, and texts as dates.
 
 
-def _refuse_format(self: Translator, node: exp.Expr, name: str) -> NoReturn:
+def _refuse_format(self: DialectText, node: exp.Expr, name: str) -> NoReturn:
     self.refuse_in_dialect(
         node,
         "constant",
@@ -310,7 +310,7 @@ def _refuse_format(self: Translator, node: exp.Expr, name: str) -> NoReturn:
 
 
 def translate_formatted(
-    self: Translator, node: exp.Expr, name: str, value: exp.Expr, text: exp.Expr
+    self: DialectText, node: exp.Expr, name: str, value: exp.Expr, text: exp.Expr
 ) -> exp.Expr:
     """Return a date as a text, in a constant format."""
     pieces = (
@@ -335,7 +335,7 @@ def translate_formatted(
 
 
 def translate_parsed(
-    self: Translator, node: exp.Expr, name: str, value: exp.Expr, text: exp.Expr, *, date: bool
+    self: DialectText, node: exp.Expr, name: str, value: exp.Expr, text: exp.Expr, *, date: bool
 ) -> exp.Expr:
     """Return a text as a date or moment, in a constant format; NULL where the text is formatted otherwise."""
     pieces = (
@@ -351,7 +351,7 @@ def translate_parsed(
     return cast_to_date(found) if date else found
 
 
-def _parse_constant(self: Translator, node: exp.Expr, value: exp.Expr, text: str, *, date: bool) -> exp.Expr:
+def _parse_constant(self: DialectText, node: exp.Expr, value: exp.Expr, text: str, *, date: bool) -> exp.Expr:
     """Return the constant date or moment that a constant text means, which narrows keys as other constants do."""
     try:
         at = dt.datetime.strptime(value.name, text.replace("%-", "%"))  # noqa: DTZ007  (SQL timestamps have no zone)
@@ -365,7 +365,7 @@ def _parse_constant(self: Translator, node: exp.Expr, value: exp.Expr, text: str
     return exp.Cast(this=constant, to=exp.DataType(this=exp.DType.TIMESTAMP, nested=False))
 
 
-def translate_styled(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_styled(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate CONVERT of T-SQL; a style is a format of a date as a text."""
     style, target = node.args.get("style"), node.this
     if style is None:

@@ -11,44 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.policy import normalize_name
-from dpsql.policy.request.dialects import TITLES
 from dpsql.sql.parse import translate_calls as calls
 from dpsql.sql.parse import translate_dates as dates
 from dpsql.sql.parse import translate_texts as texts
 from dpsql.sql.parse import translate_types as types
 from dpsql.sql.parse.dialect import CALLS, READ, find_number, is_whole_number
-from dpsql.sql.parse.rejection import QueryText, format_sql
+from dpsql.sql.parse.dialect_text import DialectText
 from dpsql.sql.parse.typed_calls import QUOTIENT, build_call
 
 _OF_NULLS = frozenset({"snowflake", "bigquery"})
 """The dialects whose GREATEST and LEAST are NULL if any argument is NULL."""
-_DEFAULT_SCHEMAS: Mapping[str, str] = {
-    "postgres": "public",
-    "snowflake": "public",
-    "spark": "default",
-    "tsql": "dbo",
-}
-"""The schema in which a dialect looks for tables that are named without one."""
 _MOST_COPIED = 100
 """The most nodes of an expression that is copied: nested copies would double the text each time."""
-_DUCKDB = "write it in DuckDB's SQL and leave out dialect"
-_INSTEAD: Mapping[type[exp.Expr], str] = {
-    **dict.fromkeys((exp.GroupConcat, exp.ArrayAgg), "count each value: SELECT x, COUNT(*) … GROUP BY x"),
-}
-"""The hints for functions that are not supported."""
 
 
 @dataclass(frozen=True, slots=True)
-class Translator:
+class Translator(DialectText):
     """Translate the trees of one dialect's text."""
-
-    source: QueryText
-    dialect: str
 
     def translate_in_place(self, tree: exp.Expr) -> None:
         """Translate the tree into DuckDB's, in place. Raises QueryRejected at a node that is not supported."""
@@ -59,39 +41,11 @@ class Translator:
             if made is not node:
                 node.replace(made)
 
-    def refuse_in_dialect(
-        self, node: exp.Expr, code: str, message: str, hint: str | None = _DUCKDB
-    ) -> NoReturn:
-        """Refuse a node in its own dialect's name."""
-        self.source.refuse(node, code, f"{TITLES[self.dialect]}: {message}", hint)
-
     def _check_node(self, node: exp.Expr) -> None:
         known = READ.get(type(node))
         if known is None:
             self.refuse_unknown(node)
         self.source.take_arguments(node, *known)
-
-    def refuse_unknown(self, node: exp.Expr) -> NoReturn:
-        """Refuse a node that is not known to mean the same in DuckDB: a call by its name in the text, else its SQL."""
-        is_function = isinstance(node, exp.Func)
-        name = self.source.get_function_name(node) if is_function else ""
-        if not self.source.has_call(name):
-            path = isinstance(node, (exp.JSONPath, exp.JSONPathPart))
-            extraction = node.find_ancestor(exp.JSONExtract, exp.JSONExtractScalar) if path else None
-            name = format_sql(extraction or node, self.dialect)
-        self.source.refuse(
-            node,
-            "function" if is_function else "clause",
-            f"{name} is not read from {TITLES[self.dialect]}: it may mean something else in DuckDB",
-            _INSTEAD.get(type(node), _DUCKDB),
-        )
-
-    def translate_schema(self, node: exp.Expr) -> exp.Expr:
-        """Return a name in the schema that the dialect has by default, which is main in DuckDB."""
-        schema = node.args.get("db")
-        if schema is not None and normalize_name(schema.name) == _DEFAULT_SCHEMAS.get(self.dialect):
-            node.set("db", exp.to_identifier("main"))
-        return node
 
     def _translate_call(self, node: exp.Expr) -> exp.Expr:
         name = CALLS.get(type(node))
@@ -104,7 +58,7 @@ class Translator:
         return build_call(name, *found)
 
 
-def _translate_extreme(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_extreme(self: DialectText, node: exp.Expr) -> exp.Expr:
     parts = [node.this, *node.expressions]
     found = build_call(node.key, *parts)
     if self.dialect not in _OF_NULLS:
@@ -121,14 +75,14 @@ def _translate_extreme(self: Translator, node: exp.Expr) -> exp.Expr:
     return exp.Case(ifs=[exp.If(this=known, true=found)])
 
 
-def _translate_is(_: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_is(_: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate IS NOT, which one parser reads as a negated IS and the others as a NOT."""
     if not node.args.get("negate"):
         return node
     return exp.Paren(this=exp.Not(this=exp.Is(this=node.this, expression=node.expression)))
 
 
-def _translate_between(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_between(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate BETWEEN SYMMETRIC, which takes its ends in either order."""
     if not node.args.get("symmetric"):
         return node
@@ -148,7 +102,7 @@ def _translate_between(self: Translator, node: exp.Expr) -> exp.Expr:
     return exp.Paren(this=exp.Or(this=ways[0], expression=ways[1]))
 
 
-def _translate_group_by(_: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_group_by(_: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate Spark's GROUP BY x WITH ROLLUP to GROUP BY ROLLUP (x)."""
     for name in ("rollup", "cube"):
         for sets in node.args.get(name) or ():
@@ -158,7 +112,7 @@ def _translate_group_by(_: Translator, node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _translate_width_bucket(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_width_bucket(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Return the number of the bucket of equal width that a value falls into, 0 below all and one more above all."""
     value, low, high, many = (node.args.get(name) for name in READ[exp.WidthBucket])
     if value is None or low is None or high is None or many is None:
@@ -205,7 +159,7 @@ def _copy_in_parentheses(node: exp.Expr) -> exp.Paren:
     return exp.Paren(this=node.copy())
 
 
-def _translate_identifier(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_identifier(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Refuse the name of a temporary table, as T-SQL writes it."""
     if node.args.get("temporary") or node.args.get("global_"):
         self.source.refuse(
@@ -217,7 +171,7 @@ def _translate_identifier(self: Translator, node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _translate_into(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_into(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Refuse SELECT … INTO."""
     self.source.refuse(
         node,
@@ -227,12 +181,12 @@ def _translate_into(self: Translator, node: exp.Expr) -> exp.Expr:
     )
 
 
-def _translate_int_div(_: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_int_div(_: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate DIV, the quotient of whole numbers; the parser puts PostgreSQL's into a cast."""
     return build_call("trunc", build_call(QUOTIENT, node.this, node.expression))
 
 
-def _translate_logarithm(_: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_logarithm(_: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate LOG with a base, or PostgreSQL's to base 10; 0 has none, as in LN."""
     base, value = node.this, node.expression
     if value is None:
@@ -244,7 +198,7 @@ def _build_logarithm(value: exp.Expr) -> exp.Expr:
     return build_call("ln", build_call("greatest", value, exp.Literal.number(0)))
 
 
-_RULES: Mapping[type[exp.Expr], Callable[[Translator, exp.Expr], exp.Expr]] = {
+_RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     **dict.fromkeys((exp.Any, exp.All), calls.translate_any),
     exp.WithinGroup: calls.translate_within_group,
     **dict.fromkeys((exp.ApproxQuantile, exp.Quantile), calls.translate_quantile),

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from dpsql.sql.parse.dialect import is_whole_number
+from dpsql.sql.parse.dialect_text import DialectText
 from dpsql.sql.parse.typed_calls import build_call
-
-if TYPE_CHECKING:
-    from dpsql.sql.parse.translate_nodes import Translator
 
 _ESCAPING = frozenset({"postgres", "spark", "bigquery"})
 """The dialects in which a backslash escapes in a pattern of LIKE."""
@@ -38,7 +35,7 @@ _JAVA_END = r"(\r\n|[\n\r\x{85}\x{2028}\x{2029}])?$"
 """Where $ matches in Java: at the end, or before the last end of a line."""
 
 
-def translate_like(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_like(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate LIKE, in whose pattern a backslash or a bracket may have a meaning of its own."""
     pattern = node.expression
     if isinstance(pattern, (exp.Any, exp.All)):
@@ -56,7 +53,7 @@ def translate_like(self: Translator, node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _expand_patterns(self: Translator, node: exp.Expr, quantifier: exp.Expr) -> exp.Expr:
+def _expand_patterns(self: DialectText, node: exp.Expr, quantifier: exp.Expr) -> exp.Expr:
     """Translate LIKE ANY and LIKE ALL of constants to a comparison with each."""
     listed = read_listed(self, quantifier)
     patterns = listed.expressions if isinstance(listed, (exp.Array, exp.Tuple)) else [listed]
@@ -82,7 +79,7 @@ def _expand_patterns(self: Translator, node: exp.Expr, quantifier: exp.Expr) -> 
     return exp.Paren(this=(exp.or_ if isinstance(quantifier, exp.Any) else exp.and_)(*parts))
 
 
-def _take_pattern(self: Translator, node: exp.Expr, pattern: exp.Expr | None) -> str:
+def _take_pattern(self: DialectText, node: exp.Expr, pattern: exp.Expr | None) -> str:
     """Return a constant regular expression that means the same everywhere."""
     text = (
         pattern.name
@@ -99,7 +96,7 @@ def _take_pattern(self: Translator, node: exp.Expr, pattern: exp.Expr | None) ->
     return text
 
 
-def translate_regexp_match(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_regexp_match(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate ~, ~*, RLIKE and REGEXP_LIKE: whether a part of a text matches; in Snowflake, the whole text."""
     text = _take_pattern(self, node, node.expression)
     if self.dialect == "spark" and text.endswith("$") and not text.endswith("\\$"):
@@ -112,7 +109,7 @@ def translate_regexp_match(self: Translator, node: exp.Expr) -> exp.Expr:
     return build_call(name, node.this, exp.Literal.string(text), *more)
 
 
-def translate_similar(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_similar(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate SIMILAR TO of PostgreSQL, in whose patterns % and _ stand for any text and any letter."""
     pattern = node.expression
     text = pattern.name if isinstance(pattern, exp.Literal) and pattern.is_string else "\\"
@@ -129,7 +126,7 @@ def translate_similar(self: Translator, node: exp.Expr) -> exp.Expr:
     )
 
 
-def translate_regexp_replace(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_regexp_replace(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate REGEXP_REPLACE: PostgreSQL replaces the first match unless 'g' is given, the others all."""
     text = _take_pattern(self, node, node.expression)
     replacement, options = node.args.get("replacement"), node.args.get("modifiers")
@@ -158,7 +155,7 @@ def translate_regexp_replace(self: Translator, node: exp.Expr) -> exp.Expr:
     )
 
 
-def translate_split_part(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_split_part(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate SPLIT_PART with a constant place."""
     place, separator = node.args["part_index"], node.args["delimiter"]
     if (
@@ -173,7 +170,7 @@ def translate_split_part(self: Translator, node: exp.Expr) -> exp.Expr:
     return build_call("split_part", node.this, separator, place)
 
 
-def translate_pad(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_pad(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate LPAD and RPAD with a constant length."""
     length, fill = node.expression, node.args.get("fill_pattern") or exp.Literal.string(" ")
     if not is_whole_number(length) or not isinstance(fill, exp.Literal) or not fill.name:
@@ -183,19 +180,19 @@ def translate_pad(self: Translator, node: exp.Expr) -> exp.Expr:
     return build_call("lpad" if node.args.get("is_left") else "rpad", node.this, length, fill)
 
 
-def translate_length(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_length(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate the number of letters; T-SQL does not count spaces at the end."""
     if self.dialect == "tsql":
         return build_call("length", build_call("rtrim", node.this))
     return build_call("length", node.this)
 
 
-def translate_text_position(_: Translator, node: exp.Expr) -> exp.Expr:
+def translate_text_position(_: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate the place of a text in another one."""
     return build_call("strpos", node.this, node.args["substr"])
 
 
-def translate_concatenation(_: Translator, node: exp.Expr) -> exp.Expr:
+def translate_concatenation(_: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate CONCAT, which passes NULLs over in some dialects and is NULL in others."""
     parts = node.expressions
     if node.args.get("coalesce"):
@@ -206,7 +203,7 @@ def translate_concatenation(_: Translator, node: exp.Expr) -> exp.Expr:
     return exp.Paren(this=together)
 
 
-def translate_text_side(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_text_side(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate LEFT and RIGHT with a constant number of letters."""
     if not is_whole_number(node.expression):
         self.refuse_in_dialect(
@@ -215,7 +212,7 @@ def translate_text_side(self: Translator, node: exp.Expr) -> exp.Expr:
     return build_call(node.key, node.this, node.expression)
 
 
-def translate_substring(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_substring(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate SUBSTRING with constant places."""
     start, length = node.args.get("start"), node.args.get("length")
     if not (isinstance(start, exp.Literal) and is_whole_number(start) and int(start.name)) or not (
@@ -229,7 +226,7 @@ def translate_substring(self: Translator, node: exp.Expr) -> exp.Expr:
     return build_call("substring", *(part for part in (node.this, start, length) if part is not None))
 
 
-def translate_trim(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_trim(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate TRIM and its sides, of spaces or of given letters."""
     characters = node.args.get("expression")
     if self.dialect == "bigquery" and characters is None:
@@ -238,7 +235,7 @@ def translate_trim(self: Translator, node: exp.Expr) -> exp.Expr:
     return build_call(name, *(part for part in (node.this, characters) if part is not None))
 
 
-def translate_array(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_array(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Keep a list of constants after = ANY and <> ALL, and within UNNEST; elsewhere lists are not supported."""
     if not is_listed(node):
         quantiles = node.find_ancestor(
@@ -262,7 +259,7 @@ def is_listed(node: exp.Expr) -> bool:
     return named or isinstance(around, (exp.Any, exp.All, exp.Unnest))
 
 
-def read_listed(_: Translator, node: exp.Expr) -> exp.Expr:
+def read_listed(_: DialectText, node: exp.Expr) -> exp.Expr:
     """Return what ANY or ALL takes: a parameter, a list, or PostgreSQL's text of one, such as '{1,2}'."""
     inner: exp.Expr = node.this
     while isinstance(inner, (exp.Paren, exp.Cast)):

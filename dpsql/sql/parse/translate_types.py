@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from dpsql.policy import normalize_name
 from dpsql.sql.parse.dialect import FRACTIONAL_TYPES, is_text, is_whole_number, unwrap_sign
+from dpsql.sql.parse.dialect_text import DialectText
 from dpsql.sql.parse.translate_texts import is_listed
 from dpsql.sql.parse.typed_calls import (
     FIRST_TYPE,
@@ -28,9 +28,6 @@ from dpsql.sql.parse.typed_calls import (
     build_call,
     is_typed_call,
 )
-
-if TYPE_CHECKING:
-    from dpsql.sql.parse.translate_nodes import Translator
 
 _SUM = "sum"
 _KIND = "numeric kind"
@@ -227,7 +224,7 @@ def _has_own_sum(node: exp.Expr) -> bool:
 # Division, means, powers and sums.
 
 
-def translate_division(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_division(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate /, which discards the remainder of whole numbers in PostgreSQL and T-SQL."""
     sides = (node.this, node.expression)
     if not node.args.get("typed"):
@@ -247,19 +244,19 @@ def translate_division(self: Translator, node: exp.Expr) -> exp.Expr:
     return build_call(QUOTIENT, *sides, exp.Boolean(this=True))
 
 
-def translate_safe_division(_: Translator, node: exp.Expr) -> exp.Expr:
+def translate_safe_division(_: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate SAFE_DIVIDE, which is NULL where the divisor is zero, as / is here."""
     return exp.Paren(this=exp.Div(this=exp.Paren(this=node.this), expression=exp.Paren(this=node.expression)))
 
 
-def translate_average(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_average(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate AVG, which is a whole number of whole numbers in T-SQL."""
     if self.dialect != "tsql" or isinstance(node.parent, exp.Window) or is_typed_call(node.parent or node):
         return node
     return build_call(MEAN, node.copy())
 
 
-def translate_window(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_window(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate windows: AVG of T-SQL, and Snowflake's RATIO_TO_REPORT."""
     called = node.this
     if self.dialect == "tsql" and isinstance(called, exp.Avg):
@@ -272,13 +269,13 @@ def translate_window(self: Translator, node: exp.Expr) -> exp.Expr:
     return node
 
 
-def translate_power(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_power(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate POWER, which has the type of its first argument in T-SQL."""
     name = POWER if self.dialect == "tsql" else "pow"
     return build_call(name, node.this, node.expression)
 
 
-def translate_addition(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_addition(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate T-SQL's +, which joins texts."""
     sides = (node.this, node.expression)
     if any(SPANS in side.meta for side in sides):
@@ -292,7 +289,7 @@ def translate_addition(self: Translator, node: exp.Expr) -> exp.Expr:
     return build_call(SUM_OR_TEXT, *sides)
 
 
-def translate_round(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_round(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate ROUND: halves away from zero, but of PostgreSQL's binary numbers to even."""
     digits, cut = node.args.get("decimals"), node.args.get("truncate")
     if digits is not None and not is_whole_number(digits):
@@ -312,7 +309,7 @@ def _is_binary_cast(node: exp.Expr) -> bool:
     return isinstance(inner, exp.Cast) and not inner.meta.get(NUMERIC) and inner.to.this is exp.DType.DOUBLE
 
 
-def translate_coalesce(_: Translator, node: exp.Expr) -> exp.Expr:
+def translate_coalesce(_: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate COALESCE, and T-SQL's ISNULL, which has the type of its first argument."""
     if node.args.get("is_null") and len(node.expressions) == 1:
         return build_call(FIRST_TYPE, node.this, node.expressions[0])
@@ -322,7 +319,7 @@ def translate_coalesce(_: Translator, node: exp.Expr) -> exp.Expr:
 # Casts.
 
 
-def translate_cast(self: Translator, node: exp.Expr) -> exp.Expr:  # noqa: C901  (a case for each kind of type)
+def translate_cast(self: DialectText, node: exp.Expr) -> exp.Expr:  # noqa: C901  (a case for each kind of type)
     """Translate CAST by its target: whole numbers, decimals, texts, moments and lengths of time."""
     target = node.args["to"]
     kind, digits = target.this, list(target.expressions)
@@ -372,7 +369,7 @@ def _cast(node: exp.Expr, kind: exp.DType) -> exp.Cast:
     return exp.Cast(this=node, to=exp.DataType(this=kind, nested=False))
 
 
-def _round_as_dialect(self: Translator, value: exp.Expr) -> exp.Expr:
+def _round_as_dialect(self: DialectText, value: exp.Expr) -> exp.Expr:
     """Return a value as it is cast to a whole number: rounded as in DuckDB, away from zero, or truncated."""
     plain = unwrap_sign(value)
     named = isinstance(plain, exp.Anonymous) and plain.this in ("round", "floor", "ceil", "trunc")
@@ -381,7 +378,7 @@ def _round_as_dialect(self: Translator, value: exp.Expr) -> exp.Expr:
     return build_call(TRUNCATED if self.dialect in ("tsql", "spark") else ROUNDED, value)
 
 
-def _translate_text_cast(self: Translator, node: exp.Expr, digits: list[exp.Expr]) -> exp.Expr:
+def _translate_text_cast(self: DialectText, node: exp.Expr, digits: list[exp.Expr]) -> exp.Expr:
     """Translate a cast to a text, which a length cuts."""
     length: exp.Expr | None = digits[0].this if digits else None
     if isinstance(length, exp.Var) and length.name.upper() == "MAX":
@@ -400,14 +397,14 @@ def _translate_text_cast(self: Translator, node: exp.Expr, digits: list[exp.Expr
     return text if length is None else build_call("left", text, length.copy())
 
 
-def translate_convert(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_convert(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate T-SQL's CONVERT without a style as the cast that it is; with one, see `translate_dates`."""
     made = exp.Cast(this=node.expression, to=node.this)
     made.parent, made.arg_key = node.parent, node.arg_key
     return translate_cast(self, made)
 
 
-def parse_span(self: Translator, node: exp.Expr, value: exp.Expr) -> exp.Expr:
+def parse_span(self: DialectText, node: exp.Expr, value: exp.Expr) -> exp.Expr:
     """Return the length of time that a constant text such as '30 days' writes."""
     text = value.name if isinstance(value, exp.Literal) and value.is_string else ""
     parts = [_SPAN_PART.fullmatch(part) for part in _SPAN_PARTS.findall(text)]
@@ -433,7 +430,7 @@ def parse_span(self: Translator, node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return spans[0]
 
 
-def expand_spans(_: Translator, node: exp.Expr) -> exp.Expr:
+def expand_spans(_: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate the sum or difference of a moment and a length of several units: each is added in turn, the longest first."""
     moment, span = node.this, node.expression
     if SPANS in moment.meta and isinstance(node, exp.Add):
@@ -445,6 +442,6 @@ def expand_spans(_: Translator, node: exp.Expr) -> exp.Expr:
     return exp.Paren(this=found)
 
 
-def translate_subtraction(self: Translator, node: exp.Expr) -> exp.Expr:
+def translate_subtraction(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate the difference of a moment and a length of several units."""
     return expand_spans(self, node) if SPANS in node.expression.meta else node
