@@ -150,6 +150,16 @@ def _has_known_functions(tree: exp.Expr) -> bool:
     )
 
 
+def _rewrite_table(node: exp.Table) -> exp.Table:
+    """Return a catalog table by the name of its schema, under its alias or its own name."""
+    return exp.Table(
+        this=exp.to_identifier(normalize_name(node.name)),
+        db=exp.to_identifier(_find_schema(node, ())),
+        alias=node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(node.name)),
+        joins=node.args.get("joins"),
+    )
+
+
 def _find_schema(table: exp.Table, declared: Collection[str]) -> str | None:
     """Return the schema of the twin in which a table is, None for another table."""
     name, schema = normalize_name(table.name), normalize_name(table.db)
@@ -214,16 +224,8 @@ class _CatalogRewriter:
     def _rewrite_node(self, node: exp.Expr, common: Collection[str]) -> exp.Expr:  # noqa: C901, PLR0912  (a case for each kind of node)
         match node:
             case exp.Table() if isinstance(node.this, exp.Identifier):
-                if not node.db and normalize_name(node.name) in common:
-                    return node
-                schema = _find_schema(node, ())
-                alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(node.name))
-                return exp.Table(
-                    this=exp.to_identifier(normalize_name(node.name)),
-                    db=exp.to_identifier(schema),
-                    alias=alias,
-                    joins=node.args.get("joins"),
-                )
+                is_common = not node.db and normalize_name(node.name) in common
+                return node if is_common else _rewrite_table(node)
             case exp.Table() if not isinstance(node.this, exp.Func):
                 refuse_query("a catalog query may only read tables by their names")
             case exp.Column() if node.table and node.args.get("db"):
