@@ -319,4 +319,108 @@ REWRITES: tuple[Rewrite, ...] = (
         "SELECT COUNT(*) FROM visits WHERE CAST(seen AS TIMESTAMP) > '2026-01-01'",
         dialect="postgres",
     ),
+    Rewrite(
+        "SELECT PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY cost) OVER () FROM visits",
+        "SELECT APPROX_PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY cost) FROM visits",
+        dialect="tsql",
+    ),
+    Rewrite(
+        "SELECT APPROX_QUANTILES(cost, 4)[OFFSET(age)] FROM visits",
+        "SELECT APPROX_QUANTILES(cost, 4)[OFFSET(2)] FROM visits",
+        dialect="bigquery",
+    ),
+    Rewrite(
+        "SELECT APPROX_QUANTILES(cost, 4) FROM visits",
+        "SELECT APPROX_QUANTILES(cost, 4)[OFFSET(2)] FROM visits",
+        dialect="bigquery",
+    ),
+    Rewrite(
+        "SELECT COUNT(*) FROM visits JOIN UNNEST(ARRAY[1, 2]) AS t(x) ON age = x",
+        "SELECT COUNT(*) FROM visits JOIN (VALUES (1), (2)) AS t(x) ON age = x",
+        dialect="postgres",
+    ),
+    Rewrite(
+        "SELECT COUNT(*) FROM visits WHERE INITCAP(note) = 'A'",
+        "SELECT COUNT(*) FROM visits WHERE UPPER(LEFT(note, 1)) || LOWER(SUBSTRING(note, 2, 1000)) = 'A'",
+        dialect="postgres",
+    ),
+    Rewrite(
+        "SELECT EXTRACT(DAY FROM AGE(day, DATE '2020-01-01')) AS d, COUNT(*) FROM visits GROUP BY d",
+        "SELECT EXTRACT(YEAR FROM AGE(day, DATE '2020-01-01')) AS d, COUNT(*) FROM visits GROUP BY d",
+        dialect="postgres",
+    ),
+    Rewrite(
+        "SELECT DATE_TRUNC(day, WEEK) AS w, COUNT(*) FROM visits GROUP BY w",
+        "SELECT DATE_TRUNC(day, ISOWEEK) AS w, COUNT(*) FROM visits GROUP BY w",
+        dialect="bigquery",
+    ),
+    Rewrite(
+        "SELECT ADD_MONTHS(day, 1) AS m, COUNT(*) FROM visits GROUP BY ADD_MONTHS(day, 1)",
+        "SELECT DATEADD(month, 1, day) AS m, COUNT(*) FROM visits GROUP BY DATEADD(month, 1, day)",
+        dialect="tsql",
+    ),
+    Rewrite(
+        "SELECT COUNT(*) FROM visits WHERE DATE(note || 'x') > '2026-01-01'",
+        "SELECT COUNT(*) FROM visits WHERE TO_DATE(note, 'YYYY-MM-DD') > '2026-01-01'",
+        dialect="snowflake",
+    ),
+    Rewrite(
+        "SELECT COUNT(*) FROM visits WHERE DATE(note) > '2026-01-01'",
+        "SELECT COUNT(*) FROM visits WHERE note::DATE > '2026-01-01'",
+        dialect="snowflake",
+    ),
+    Rewrite(
+        "SELECT COUNT(*) FROM visits WHERE day > MAKE_DATE(2026, 13, 1)",
+        "SELECT COUNT(*) FROM visits WHERE day > DATE '2026-01-31'",
+        dialect="postgres",
+    ),
+    Rewrite(
+        "SELECT COUNT(*) FROM visits WHERE day > DATE '2026-01-01' + MAKE_INTERVAL(1, 2)",
+        "SELECT COUNT(*) FROM visits WHERE day > DATE '2026-01-01' + MAKE_INTERVAL(days => 30)",
+        dialect="postgres",
+    ),
+    Rewrite(
+        "SELECT DATE_BIN('7 days', seen, TIMESTAMP '2001-01-01') AS w, COUNT(*) FROM visits GROUP BY w",
+        "SELECT DATE_TRUNC('week', seen) AS w, COUNT(*) FROM visits GROUP BY w",
+        dialect="postgres",
+    ),
+    Rewrite(
+        "SELECT CONVERT(VARCHAR(20), day, 999) AS d, COUNT(*) FROM visits GROUP BY CONVERT(VARCHAR(20), day, 999)",
+        "SELECT CAST(day AS DATE) AS d, COUNT(*) FROM visits GROUP BY CAST(day AS DATE)",
+        dialect="tsql",
+    ),
+    Rewrite(
+        "SELECT COUNT(*) FROM visits WHERE note LIKE ANY (ARRAY[plan])",
+        "SELECT COUNT(*) FROM visits WHERE note LIKE 'a%' OR note LIKE 'b%'",
+        dialect="postgres",
+    ),
+    Rewrite(
+        "SELECT COUNT(*) FROM visits WHERE note ~ '\\d'",
+        "SELECT COUNT(*) FROM visits WHERE note ~ '[0-9]'",
+        dialect="postgres",
+    ),
+    Rewrite(
+        "SELECT COUNT(*) FROM visits WHERE REGEXP_REPLACE(note, '(a)', '') = 'b'",
+        "SELECT COUNT(*) FROM visits WHERE REPLACE(note, 'a', '') = 'b'",
+        dialect="postgres",
+    ),
+    Rewrite(
+        "SELECT COUNT(*) FROM visits WHERE TRIM(note) = 'a'",
+        "SELECT COUNT(*) FROM visits WHERE TRIM(note, ' ') = 'a'",
+        dialect="bigquery",
+    ),
+    Rewrite(
+        "SELECT COUNT(*) FROM visits WHERE note::VARCHAR(0) = 'a'",
+        "SELECT COUNT(*) FROM visits WHERE note::VARCHAR(20) = 'a'",
+        dialect="postgres",
+    ),
+    Rewrite(
+        "SELECT COUNT(*) FROM visits WHERE seen > TIMESTAMP '2026-01-01' + INTERVAL '1-2'",
+        "SELECT COUNT(*) FROM visits WHERE day > DATE '2026-01-01' + INTERVAL '30 days'",
+        dialect="postgres",
+    ),
+    Rewrite(
+        "SELECT AVG(seen - TIMESTAMP '2026-01-01') FROM visits",
+        "SELECT AVG(DATE_DIFF('second', TIMESTAMP '2026-01-01', seen)) FROM visits",
+    ),
 )

@@ -109,6 +109,7 @@ WORDS = {
 
 UNREACHED = frozenset(
     {
+        "write CAST(x AS DATE)",
         "send each SELECT as its own query",
         "aggregate it: MIN(x)",
         "compare with one value: x > (SELECT MAX(y) FROM …)",

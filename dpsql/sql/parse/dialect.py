@@ -320,10 +320,10 @@ class Parser(OlderParser):
 
 
 _NAMED: Mapping[str, frozenset[str]] = {
-    "postgres": frozenset({"TO_CHAR", "TO_DATE", "TO_TIMESTAMP", "INITCAP", "DATE_BIN"}),
-    "snowflake": frozenset({"TO_CHAR", "TO_VARCHAR", "TO_DATE", "INITCAP"}),
-    "spark": frozenset({"DATE_FORMAT", "TO_DATE", "TO_TIMESTAMP", "INITCAP"}),
-    "bigquery": frozenset({"FORMAT_DATE", "FORMAT_DATETIME", "FORMAT_TIMESTAMP", "PARSE_DATE", "INITCAP"}),
+    "postgres": frozenset({"TO_CHAR", "TO_DATE", "TO_TIMESTAMP", "DATE_BIN"}),
+    "snowflake": frozenset({"TO_CHAR", "TO_VARCHAR", "TO_DATE"}),
+    "spark": frozenset({"DATE_FORMAT", "TO_DATE", "TO_TIMESTAMP"}),
+    "bigquery": frozenset({"FORMAT_DATE", "FORMAT_DATETIME", "FORMAT_TIMESTAMP", "PARSE_DATE"}),
     "tsql": frozenset({"FORMAT", "DATENAME"}),
 }
 """Functions that the parser would rewrite in a way that cannot be undone, such as formats of dates."""

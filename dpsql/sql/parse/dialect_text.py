@@ -21,6 +21,7 @@ _DEFAULT_SCHEMAS: Mapping[str, str] = {
 """The schema in which a dialect looks for tables that are named without one."""
 _DUCKDB = "write it in DuckDB's SQL and leave out dialect"
 _INSTEAD: Mapping[type[exp.Expr], str] = {
+    exp.Initcap: "write UPPER(LEFT(x, 1)) || LOWER(SUBSTRING(x, 2, 1000))",
     **dict.fromkeys((exp.GroupConcat, exp.ArrayAgg), "count each value: SELECT x, COUNT(*) … GROUP BY x"),
 }
 """The hints for functions that are not supported."""

@@ -338,16 +338,6 @@ def _round_half_even(_: DialectText, node: exp.Expr) -> exp.Expr | None:
     return build_call("round_even", node.expressions[0], *digits)
 
 
-def _capitalize(self: DialectText, node: exp.Expr) -> exp.Expr | None:
-    """Refuse INITCAP: DuckDB has no function that capitalizes each word."""
-    self.refuse_in_dialect(
-        node,
-        "function",
-        "INITCAP capitalizes each word",
-        "write UPPER(LEFT(x, 1)) || LOWER(SUBSTRING(x, 2, 1000))",
-    )
-
-
 NAMED: Mapping[tuple[str, str], _NamedRule] = {
     **dict.fromkeys((("postgres", "to_char"), ("snowflake", "to_char"), ("snowflake", "to_varchar")), _format),
     **dict.fromkeys((("spark", "date_format"), ("tsql", "format")), _format),
@@ -366,7 +356,6 @@ NAMED: Mapping[tuple[str, str], _NamedRule] = {
     ("snowflake", "ratio_to_report"): _keep_ratio,
     ("postgres", "age"): translate_age,
     ("postgres", "date_bin"): translate_date_bin,
-    **{(dialect, "initcap"): _capitalize for dialect in ("postgres", "spark", "snowflake", "bigquery")},
 }  # fmt: skip
 """The rules of functions by dialect and name; the parser keeps their calls as they are written."""
 
