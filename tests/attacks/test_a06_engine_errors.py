@@ -110,6 +110,15 @@ def test_failure_has_constant_text_and_keeps_its_charge(
     assert spent(connection) == 1
 
 
+def test_engine_connection_passes_on_no_words_of_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection to the engine replaces the error by itself, though the stage that reads would, too."""
+    backend = world(person(1)).engine.backend
+    monkeypatch.setattr(backend._runner, "connection", Failing(RAISED["conversion"], on_fetch=True))
+    with pytest.raises(dpsql.DatabaseError) as failed:
+        backend.run_statement("SELECT 1")
+    assert str(failed.value.message) == CONSTANT
+
+
 def test_post_processed_query_is_charged_before_its_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Queries that sort or compute on rows are charged no later than others."""
     connection = world(person(1))

@@ -358,7 +358,7 @@ FAULTS = (
         "stopped = find_cancellation(error)",
         "raise",
         "the engine's words quote a value",
-        _KEPT,
+        "tests/attacks/test_a06_engine_errors.py::test_engine_connection_passes_on_no_words_of_a_failure",
     ),
     Fault(
         "engine-error-as-context",
