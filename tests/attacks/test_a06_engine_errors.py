@@ -115,7 +115,7 @@ def test_engine_connection_passes_on_no_words_of_a_failure(monkeypatch: pytest.M
     backend = world(person(1)).engine.backend
     monkeypatch.setattr(backend._runner, "connection", Failing(RAISED["conversion"], on_fetch=True))
     with pytest.raises(dpsql.DatabaseError) as failed:
-        backend.run_statement("SELECT 1")
+        backend.run_statement("SELECT 1 FROM people")
     assert str(failed.value.message) == CONSTANT
 
 
