@@ -11,7 +11,7 @@ Version = tuple[int, ...]
 
 
 def parse_version(text: str) -> Version | None:
-    """Return the numbers of a release, or None of a version that is no release.
+    """Return the numbers of a release, or None for a version that is not a release.
 
     >>> parse_version("1.4.5"), parse_version("2.1.0.dev12")
     ((1, 4, 5), None)
@@ -29,6 +29,6 @@ class Difference:
     why: str
 
     def is_in(self, installed: str) -> bool:
-        """Return whether an installed version has it; one that is no release counts as the newest."""
+        """Return whether an installed version has it; a version that is not a release counts as the newest."""
         version = parse_version(installed)
         return version is None or version >= self.since

@@ -84,7 +84,7 @@ def write_page(verdicts: Sequence[Verdict], seconds: float, compared: Sequence[s
         "- **right**: rows, values and, as far as it is asked for, their order are the engine's.",
         "- **documented difference**: it differs as [Differences from DuckDB](../reference/differences.md) says, and a notice of the answer says so.",
         "- **wrong**: it differs otherwise.",
-        "- **rightly refused**: it asks for rows of single people, for values that one row decides, or it is no query (it writes a table, say).",
+        "- **rightly refused**: it asks for rows of single people, for values that one row decides, or it is not a query (it writes a table, for example).",
         "- **wrongly refused**: it has a differentially private answer.",
         "",
         "## By dialect",

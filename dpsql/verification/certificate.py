@@ -62,7 +62,7 @@ def get_versions() -> dict[str, str]:
 
 
 def is_reviewed(library: str, version: str) -> bool:
-    """Return whether a version was reviewed; one that is no release never was.
+    """Return whether a version was reviewed. Only releases are.
 
     >>> is_reviewed("duckdb", "1.4.5"), is_reviewed("duckdb", "1.4.99"), is_reviewed("sqlglot", "30.8.0.dev1")
     (True, False, False)

@@ -39,7 +39,7 @@ class Outcome:
 
 
 def try_laws(laws: Iterable[Law], show: Callable[[Law, int, int], None]) -> Iterator[Outcome]:
-    """Try each law to its end or to its first failure; `show` is told of each part before it is tried.
+    """Try each law until it ends or fails; call `show` with each part before it is tried.
 
     Any error counts as a failure: an engine that raises one on a law of totality raises one on a query.
     """

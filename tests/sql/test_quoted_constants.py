@@ -90,7 +90,7 @@ def test_quoted_constants_match_duckdb(
 def test_other_texts_are_refused_without_a_charge(
     both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], condition: str
 ) -> None:
-    """A text that is no number, or has more digits than the values, says what to write."""
+    """A text that is not a number, or has more digits than the values, says what to write."""
     _, connection = both
     before = str(connection.budget())
     with pytest.raises(dpsql.QueryRejected) as refused:

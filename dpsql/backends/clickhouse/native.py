@@ -28,7 +28,7 @@ _NUMBERS = {
 _WIDE = re.compile(r"(U?)Int(128|256)")
 _DECIMAL = re.compile(r"Decimal\((\d+), (\d+)\)")
 _DECIMAL_BYTES = ((9, 4), (18, 8), (38, 16), (76, 32))
-"""The most digits of a DECIMAL of so many bytes."""
+"""The largest number of digits of a DECIMAL, by its size in bytes."""
 
 
 def read_rows(data: bytes) -> list[tuple[Any, ...]]:

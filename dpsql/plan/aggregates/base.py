@@ -22,7 +22,7 @@ class Moment(TaggedEnum):
 
     ROWS counts rows and UNITS distinct privacy units. COUNT counts the rows whose argument is not
     NULL, TOTAL adds their clamped values up, DISTINCT counts the values themselves and
-    DISTINCT_TOTAL adds these up. ORDER_STATISTIC is no sum: it is a value that has a given share of the others below it.
+    DISTINCT_TOTAL adds these up. ORDER_STATISTIC is not a sum, but a value that has a given share of the others below it.
     """
 
     ROWS = "rows", "ROWS"

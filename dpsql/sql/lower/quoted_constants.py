@@ -38,7 +38,7 @@ def read_quoted_constants(
 
     Claim: where it is answered, the constant is the value that DuckDB and PostgreSQL read, at the type of the values next to it.
     Why: both cast a text constant to that type. A number that the type does not hold would be rounded by one engine and refused by
-    another, so that it is refused here, as is a text that is no number, before any charge.
+    another, so that it is refused here before any charge, like a text that is not a number.
     Source: the manual of PostgreSQL, "Typing of constants" (literals of unknown type take the type of the other operand).
     """
     if name not in READS_QUOTED:

@@ -5,7 +5,7 @@ is `SELECT QUANTILE_DISC(x, 0.25) FROM (SELECT x FROM t)`. A number of every row
 can be released.
 
 Claim: over values that are not NULL the rewritten query returns what the original returns, at any number of rows from 1 on.
-Why: the value at position k of the values in order does not depend on how equal values are numbered. A condition on positions is
+Why: the k-th smallest value does not depend on how equal values are numbered. A condition on positions is
 read as the first and the last position that it selects among n rows. Both are built from n by +, -, *, /, FLOOR and CEIL with
 constants, so that they are a multiple of n and a part that repeats with a known period. Two such functions that are equal over two
 periods are equal everywhere. QUANTILE_DISC(x, q) is the value at position CEIL(q * n), MEDIAN(x) the mean of the values at
@@ -89,7 +89,7 @@ class _RankedRows:
         return self.columns.get(normalize_name(node.name))
 
     def find_item(self, node: exp.Expr) -> exp.Expr | None:
-        """Return the expression behind a column of the derived table that is no position."""
+        """Return the expression behind a column of the derived table, for columns other than positions."""
         if type(node) is not exp.Column or (node.table and normalize_name(node.table) not in self.sources):
             return None
         name = normalize_name(node.name)

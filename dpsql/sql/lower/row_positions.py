@@ -68,7 +68,7 @@ def is_modelled(node: exp.Expr, *, deep: bool = True) -> bool:
 
 
 class UnknownPositionError(Exception):
-    """A condition is no condition on positions that is recognized."""
+    """A condition cannot be read as one on positions."""
 
 
 def read_number(node: exp.Expr | None) -> Fraction | None:

@@ -88,7 +88,7 @@ class Cursor:
         )
 
     def estimate_size(self, count: int) -> int:
-        """Return the approximate number of bytes of so many rows."""
+        """Return the approximate size of a number of rows, in bytes."""
         return self.size * count // max(len(self.rows), 1)
 
     def fetch_rows(self, fetch: Fetch) -> Sequence[tuple[Any, ...]]:
