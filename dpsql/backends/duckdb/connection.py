@@ -206,7 +206,7 @@ def find_planning_session(
 ) -> duckdb.DuckDBPyConnection:
     """Return the session of a file that shows bound plans, before the connection is locked down.
 
-    It is not a cursor of the connection, which would close it.
+    It is not a cursor of the connection: a connection closes its cursors when it is closed.
 
     Raises OperationalError if the file is open here with a configuration that somebody else has locked.
     """
