@@ -304,8 +304,9 @@ class QueryRun:
     the policy, the schema and the public tables stay; with `constants`, it belongs to the moment at which it was made.
 
     `lookups` and `parsed`, the tree of the text, serve the stages up to the charge, and are not kept with a prepared query.
-    `constants` are the values of the time that the statement reads, `notices` how its meaning differs from that of its text. `matrix_columns` are the places of the columns that are the
-    entries on and above the diagonal of a covariance matrix. `expert_losses` are the losses from which experts are chosen.
+    `constants` are the values of the time that the statement reads. `notices` say where its meaning differs from that of its text.
+    `matrix_columns` are the places of the entries on and above the diagonal of a covariance matrix. `expert_losses` are the losses
+    from which experts are chosen.
     `releases` are in the order in which they are drawn; a query that reads nothing private has none. `outer_sql` post-processes
     them, over the tables that `post_processing` names. `known_values` are the values of the subqueries that were evaluated.
     `earlier_charges` are the charges of earlier steps towards the same target. `entries` are those of the charge, and
