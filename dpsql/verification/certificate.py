@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import platform
+import stat
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -148,15 +149,18 @@ def read_certificate(path: Path) -> Certificate | None:
     Raises OperationalError (`certificate`) for one that is damaged, or that another user could have written.
     """
     try:
-        state = path.stat()
-        content = path.read_bytes() if state.st_size <= _MOST_BYTES else b""
+        # What is looked at is what is read, whatever stands at the path meanwhile; a pipe that nobody writes to is no reason to wait.
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        with os.fdopen(handle, "rb") as opened:
+            state = os.fstat(handle)
+            content = opened.read(_MOST_BYTES + 1) if stat.S_ISREG(state.st_mode) else b""
     except FileNotFoundError:
         return None
     except OSError as error:
         _refuse_certificate(path, f"cannot be read ({type(error).__name__})")
     if os.name == "posix" and (state.st_mode & 0o022 or state.st_uid not in (os.geteuid(), 0)):
         _refuse_certificate(path, "can be written by other users")
-    found = _parse_certificate(content)
+    found = _parse_certificate(content) if len(content) <= _MOST_BYTES else None
     if found is None:
         _refuse_certificate(path, "is damaged")
     return found

@@ -169,6 +169,34 @@ def test_folder_in_place_of_a_certificate_is_refused(path: Path) -> None:
     assert refuse().code == "certificate"
 
 
+@pytest.mark.skipif(os.name != "posix", reason="there are no such files")
+@pytest.mark.timeout(20)
+def test_pipe_in_place_of_a_certificate_is_refused(path: Path) -> None:
+    """Nobody waits for what may never be written."""
+    os.mkfifo(path)
+    assert refuse().code == "certificate"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="rights are those of POSIX")
+def test_file_that_is_looked_at_is_the_one_that_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who can write the folder might exchange the file in between: its rights are asked of what is open."""
+    write_certificate(path)
+    others = path.with_name("others.json")
+    others.write_bytes(path.read_bytes())
+    others.chmod(0o666)
+    path.write_text("{}", encoding="utf-8")
+    stated = Path.stat
+
+    def exchange(self: Path, **options: Any) -> os.stat_result:
+        found = stated(self, **options)
+        if self == path and others.exists():
+            others.replace(path)
+        return found
+
+    monkeypatch.setattr(Path, "stat", exchange)
+    assert refuse().code == "certificate"
+
+
 def test_path_follows_the_configuration(tmp_path: Path) -> None:
     """DPSQL_CERTIFICATE, else the user's configuration."""
     assert get_certificate_path({"DPSQL_CERTIFICATE": "/x/c.json"}) == Path("/x/c.json")

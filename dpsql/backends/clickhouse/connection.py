@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 import threading
 from collections.abc import Iterator, Sequence
@@ -198,11 +199,13 @@ class ClickHouseBackend:
     def _hold_tables(self, sql: str) -> str:
         """Return a statement that reads held rows of the tables that it names more than once, or that are held already.
 
-        Within quotation marks an emitted statement has names alone, so that the quoted name of a table stands for the table.
+        Within quotation marks an emitted statement has names alone. After FROM or JOIN, the quoted name of a table stands for the
+        table; elsewhere it is a column of its name, of a source that is called as the database.
         """
         for name in self._tables.list_read_tables(sql):
             quoted = self._tables.quote_name(name)
-            if name not in self._held_tables and sql.count(quoted) > 1:
+            read_table = re.compile(rf"(?<=FROM |JOIN ){re.escape(quoted)}")
+            if name not in self._held_tables and len(read_table.findall(sql)) > 1:
                 held = f'"#held{len(self._held_tables)}"'
                 read = [
                     quote_identifier(column)
@@ -212,7 +215,7 @@ class ClickHouseBackend:
                 self._runner.create_table(held, f"SELECT {', '.join(read) or '1'} FROM {quoted}")
                 self._held_tables[name] = held
             if name in self._held_tables:
-                sql = sql.replace(quoted, self._held_tables[name])
+                sql = read_table.sub(self._held_tables[name], sql)
         return sql
 
     def interrupt(self) -> None:

@@ -11,6 +11,7 @@ from dpsql.backends.clickhouse.functions import SPELLINGS, WORK
 from dpsql.backends.clickhouse.values import (
     DAY,
     MOMENT,
+    NAN,
     VALUES,
     bind_arguments,
     count_microseconds,
@@ -88,6 +89,11 @@ class ClickHouseColumns(ColumnSyntax):
                 return f"accurateCastOrNull(reinterpretAsInt128(CAST({raw} AS Decimal(38, 0))), 'Int64')"
             case kind:
                 return self.values.emit_cast(raw, kind)
+
+    def emit_unit_id(self, unit: Column) -> str:
+        """Give each DOUBLE one form: GROUP BY and joins compare its bits, by which 0.0 is not -0.0, nor one NaN another."""
+        text = self.emit_widened_column(unit)
+        return f"if(isNaN({text}), {NAN}, {text} + 0)" if unit.type is Type.DOUBLE else text
 
     def emit_column_path(self, names: Sequence[str]) -> str:
         """Quote the name; fields are not read."""

@@ -34,8 +34,14 @@ def emit_per_unit_aggregate(
 
     `known` is what conditions say of the rows. With `over`, the rows of that window are aggregated, not those of a group.
     """
-    entry = WITHIN[item.function]
+    entry, around = WITHIN[item.function], Interval()
     kind = None if item.argument is None else item.argument.type
+    if entry.is_sum and item.argument is not None:
+        found = derive_interval(item.argument, known)
+        # A released NULL has no bounds; a value lies within those of its sum.
+        around = found if found.is_bounded else named.facts.interval
+        # A sum of scaled whole numbers is multiplied as a DOUBLE.
+        kind = Type.DOUBLE if _find_step(item.argument, around) != 1 else kind
     template = _add_window(
         compiler.dialect.functions.emit_per_unit_aggregate(item.function, entry.sql, kind), over
     )
@@ -44,11 +50,7 @@ def emit_per_unit_aggregate(
     elif entry.takes_rank:
         text = entry.emit_sql(compiler.emit_with_unsigned_zero(item.argument), rank=item.rank)
     elif entry.is_sum:
-        around = derive_interval(item.argument, known)
-        # A released NULL has no bounds; a value lies within those of its sum.
-        text = _emit_point_sum(
-            compiler, template, item.argument, around if around.is_bounded else named.facts.interval
-        )
+        text = _emit_point_sum(compiler, template, item.argument, around)
     else:
         text = template.format(*map(compiler.emit_with_unsigned_zero, item.arguments))
     return _emit_clamped_number(compiler, text, named) if named.type.numeric else text
@@ -90,6 +92,13 @@ def emit_with_unsigned_zero(compiler: Compiler, argument: Expr) -> str:
     """Return a value in which negative zero becomes zero."""
     text = compiler.emit_number_or_null(argument)
     return f"({text} + 0)" if argument.type is Type.DOUBLE else text
+
+
+def _find_step(argument: Expr, around: Interval) -> Fraction:
+    """Return the step of the points that whole numbers are rounded to; 1 for those that are added up as they are."""
+    if argument.type is not Type.INTEGER or not around.is_bounded:
+        return Fraction(1)
+    return Lattice.from_interval(around, integral=True).step
 
 
 def _emit_point_sum(compiler: Compiler, template: str, argument: Expr, around: Interval) -> str:
