@@ -121,9 +121,10 @@ class PgCatalog:
             "moment": datetime.now(UTC).replace(tzinfo=None).isoformat(" "),
         }
         written = query.to_duckdb_sql(session, setting, values, assign)
+        lowered = written.lower()
         with self._acquire_emulator() as emulator:
             for place, build_rows in _SESSION_ROWS.items():
-                if place.partition(".")[2] in written:
+                if any(name in lowered for name in _READERS[place]):
                     emulator.show_rows(place, build_rows(_Session(user, emulator, activity, settings)))
             columns, rows = emulator.answer_statement(written, self._seconds)
         return tuple(Column(name, _VECTORS.get(kind) or get_oid(kind)) for name, kind in columns), rows
@@ -280,6 +281,14 @@ _SESSION_ROWS: Mapping[str, Callable[[_Session], Sequence[Mapping[str, Any]]]] =
     "info.enabled_roles": _Session.list_role_names,
 }
 """Tables of the catalog whose rows are those of the session."""
+_READERS = {
+    place: (
+        place.partition(".")[2],
+        *(PREFIX + name for name, meanings in MACROS.items() if any(place in each for each in meanings)),
+    )
+    for place in _SESSION_ROWS
+}
+"""The names in a statement by which it reads such a table: its own, and those of the functions that look it up."""
 
 
 def _list_columns(policy: Policy, table: AnalystTable) -> list[EmulatedColumn]:

@@ -41,7 +41,8 @@ from dpsql.sql.pg_catalog.functions import (
     VECTORS,
     get_function_name,
 )
-from dpsql.sql.pg_catalog.sources import prepare_sources
+from dpsql.sql.pg_catalog.planned_size import require_plannable
+from dpsql.sql.pg_catalog.sources import names_common_table, prepare_sources
 from dpsql.sql.pg_catalog.tokens import POSTGRES, normalize_tokens
 
 MOST_CHARACTERS = 50_000
@@ -106,8 +107,7 @@ def parse_catalog_query(
 def _reads_only_catalog(tree: exp.Expr, declared: Collection[str], dialect: str) -> bool:
     """Return whether every table of a query is in the catalog, or it has no table and may be answered without one."""
     named = [table for table in tree.find_all(exp.Table) if isinstance(table.this, exp.Identifier)]
-    common = {normalize_name(cte.alias) for cte in tree.find_all(exp.CTE)}
-    read = [table for table in named if table.db or normalize_name(table.name) not in common]
+    read = [table for table in named if not names_common_table(table)]
     if not all(_find_schema(table, declared) for table in read):
         return False
     if read:
@@ -206,26 +206,25 @@ class _CatalogRewriter:
     assign: Callable[[str, str], str]
 
     def to_duckdb_sql(self, tree: exp.Expr) -> str:
-        common = {normalize_name(cte.alias) for cte in tree.find_all(exp.CTE)}
         try:
-            prepare_sources(tree, common)
-            return str(self._rewrite_tree(tree, common).sql(dialect="duckdb"))
+            require_plannable(tree)
+            prepare_sources(tree)
+            return str(self._rewrite_tree(tree).sql(dialect="duckdb"))
         except (ValueError, RecursionError, TypeError, AttributeError, LookupError):
             refuse_query("the catalog query cannot be translated")
 
-    def _rewrite_tree(self, node: exp.Expr, common: Collection[str]) -> exp.Expr:
+    def _rewrite_tree(self, node: exp.Expr) -> exp.Expr:
         """Return each node after those within it, so that none is left as it was written."""
         for child in list(node.iter_expressions()):
-            written = self._rewrite_tree(child, common)
+            written = self._rewrite_tree(child)
             if written is not child:
                 child.replace(written)
-        return self._rewrite_node(node, common)
+        return self._rewrite_node(node)
 
-    def _rewrite_node(self, node: exp.Expr, common: Collection[str]) -> exp.Expr:  # noqa: C901, PLR0912  (a case for each kind of node)
+    def _rewrite_node(self, node: exp.Expr) -> exp.Expr:  # noqa: C901, PLR0912  (a case for each kind of node)
         match node:
             case exp.Table() if isinstance(node.this, exp.Identifier):
-                is_common = not node.db and normalize_name(node.name) in common
-                return node if is_common else _rewrite_table(node)
+                return node if names_common_table(node) else _rewrite_table(node)
             case exp.Table() if not isinstance(node.this, exp.Func):
                 refuse_query("a catalog query may only read tables by their names")
             case exp.Column() if node.table and node.args.get("db"):

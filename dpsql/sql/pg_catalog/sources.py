@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
+from typing import cast
 
 from sqlglot import exp
 
@@ -21,11 +22,27 @@ _SERIES = (exp.GenerateSeries, exp.ExplodingGenerateSeries)
 _SYSTEM_COLUMNS = {*_TRANSACTIONS, "tableoid", "ctid"}
 
 
-def prepare_sources(tree: exp.Expr, common: Collection[str]) -> None:
-    """Replace functions in FROM by tables or subqueries, and system columns by their values, in place.
+def names_common_table(table: exp.Table) -> bool:
+    """Return whether a table is a common table expression, as one of its name is in scope.
 
-    `common` are the folded names of the common table expressions.
+    In scope are those of the queries around it; in a common table expression, those before it, and with RECURSIVE all beside it.
     """
+    name, node = normalize_name(table.name), cast("exp.Expr", table)
+    while not table.db and node.parent is not None:
+        around = node.parent
+        held = around if isinstance(around, exp.With) else around.args.get("with_")
+        if held is not None and held is not node:
+            listed = held.expressions
+            if held is around and not held.args.get("recursive"):
+                listed = listed[: node.index]
+            if any(normalize_name(cte.alias) == name for cte in listed):
+                return True
+        node = around
+    return False
+
+
+def prepare_sources(tree: exp.Expr) -> None:
+    """Replace functions in FROM by tables or subqueries, and system columns by their values, in place."""
     for table in list(tree.find_all(exp.Table)):
         if isinstance(table.this, exp.Func):
             _replace_function(table, table.this)
@@ -36,7 +53,7 @@ def prepare_sources(tree: exp.Expr, common: Collection[str]) -> None:
     # In the order of the text, so that the columns of an inner query are found before it changes.
     for column in list(tree.find_all(exp.Column)):
         if normalize_name(column.name) in _SYSTEM_COLUMNS:
-            _replace_system_column(column, common)
+            _replace_system_column(column)
 
 
 def _replace_function(table: exp.Table, call: exp.Func) -> None:
@@ -56,8 +73,8 @@ def _replace_function(table: exp.Table, call: exp.Func) -> None:
         table.replace(exp.Subquery(this=exp.Select(expressions=[value]), alias=alias))
 
 
-def _replace_system_column(column: exp.Column, common: Collection[str]) -> None:
-    table = _find_table(column, common)
+def _replace_system_column(column: exp.Column) -> None:
+    table = _find_table(column)
     if table is None:
         return
     name = normalize_name(column.name)
@@ -76,7 +93,7 @@ def _replace_system_column(column: exp.Column, common: Collection[str]) -> None:
     column.replace(exp.Alias(this=value, alias=exp.to_identifier(name)) if is_item else value)
 
 
-def _find_table(column: exp.Column, common: Collection[str]) -> exp.Table | None:
+def _find_table(column: exp.Column) -> exp.Table | None:
     """Return the catalog table that a column belongs to, or None if it is another source's."""
     select = column.find_ancestor(exp.Select)
     while isinstance(select, exp.Select):
@@ -86,7 +103,7 @@ def _find_table(column: exp.Column, common: Collection[str]) -> exp.Table | None
             if not column.table or normalize_name(table.alias_or_name) == normalize_name(column.table)
         ]
         if sources:
-            table = next((each for each in sources if _is_stored(each, common)), None)
+            table = next((each for each in sources if _is_stored(each)), None)
             return table if isinstance(table, exp.Table) else None
         select = select.find_ancestor(exp.Select)
     return None
@@ -103,9 +120,9 @@ def _iterate_sources(select: exp.Select) -> Iterator[exp.Expr]:
                 yield source
 
 
-def _is_stored(source: exp.Expr, common: Collection[str]) -> bool:
+def _is_stored(source: exp.Expr) -> bool:
     return (
         isinstance(source, exp.Table)
         and isinstance(source.this, exp.Identifier)
-        and bool(source.db or normalize_name(source.name) not in common)
+        and not names_common_table(source)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -214,6 +215,75 @@ def test_catalog_queries_reach_no_files_settings_or_private_tables(catalogue: Pg
 )
 def test_other_queries_are_left_to_the_engine(catalogue: PgCatalog, text: str) -> None:
     assert catalogue.match_query(text) is None
+
+
+@pytest.mark.parametrize("table", ["duckdb_tables", "sqlite_master", "pragma_database_list"])
+def test_a_common_table_expression_names_no_table_outside_of_its_query(
+    catalogue: PgCatalog, table: str
+) -> None:
+    """Else a table of the emulator's own engine of that name would be read."""
+    for text in (
+        f"SELECT (WITH {table} AS (SELECT 1) SELECT 1), s.* FROM {table} AS s",
+        f"WITH {table} AS (SELECT * FROM {table}) SELECT * FROM {table}",
+        f"WITH a AS (SELECT * FROM {table}), {table} AS (SELECT 1) SELECT * FROM a",
+    ):
+        assert catalogue.match_query(text) is None, text
+
+
+def test_a_common_table_expression_of_a_catalog_tables_name_reads_that_table(catalogue: PgCatalog) -> None:
+    text = "WITH pg_class AS (SELECT * FROM pg_class WHERE relname = 'wards') SELECT relname FROM pg_class"
+    assert asked(catalogue, text) == [("wards",)]
+    outer = (
+        "SELECT count(*) FROM pg_settings, (WITH pg_settings AS (SELECT 1) SELECT * FROM pg_settings) AS x"
+    )
+    assert asked(catalogue, outer) == [(0,)]
+    counted = (
+        "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 5) SELECT count(*) FROM n"
+    )
+    assert asked(catalogue, counted) == [(5,)]
+
+
+def test_functions_read_the_rows_of_their_own_session(catalogue: PgCatalog) -> None:
+    """The rows of another session were still in the emulator, and told its user and settings."""
+
+    def ask(user: str, text: str) -> list[Any]:
+        query, assigned = catalogue.match_query(text), Settings(user).assign_value
+        assert query is not None
+        listed = [("application_name", f"tool of {user}")]
+        found = catalogue.answer_query(query, user, {}.get, [], assign=assigned, settings=lambda: listed)
+        return found[1]
+
+    ask("bob", "SELECT * FROM pg_roles, pg_settings")
+    assert ask("ana", "SELECT to_regrole('bob'), to_regrole('ana') IS NULL") == [(None, False)]
+    reading = "SELECT current_setting(n) FROM (SELECT 'application_name' AS n) AS x"
+    assert ask("ana", reading) == [("tool of ana",)]
+
+
+def _nest(depth: int, pattern: str, inner: str = "relname") -> str:
+    for _ in range(depth):
+        inner = pattern.replace("@", inner)
+    return inner
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT oid AS a0" + "".join(f", a{i} + a{i} AS a{i + 1}" for i in range(40)) + " FROM pg_class",
+        "SELECT " + _nest(24, "nullif(@, 'a')") + " FROM pg_class",
+        "SELECT " + _nest(24, "split_part(@, 'a', 1)") + " FROM pg_class",
+        f"SELECT {_nest(20, 'CASE @ WHEN 1 THEN 2 WHEN 3 THEN 4 ELSE 5 END', 'oid')} FROM pg_class",
+        f"SELECT {_nest(18, '(SELECT max(g) FROM generate_series(1, @) AS g)', '2')} FROM pg_class",
+        f"SELECT * FROM {_nest(20, '(SELECT *, * FROM @ AS x)', 'pg_class')} AS y",
+        "SELECT 1 FROM pg_class AS t0"
+        + "".join(f" JOIN pg_class AS t{i} ON t{i}.oid = t{i - 1}.oid" for i in range(1, 400)),
+    ],
+)
+def test_a_short_query_of_a_large_plan_is_refused_at_once(catalogue: PgCatalog, text: str) -> None:
+    """The engine stops no planning at its limits: each of these took its thread for minutes, or all memory."""
+    started = time.monotonic()
+    with pytest.raises(QueryRejected, match=r"at most 50 tables|written out"):
+        asked(catalogue, text)
+    assert time.monotonic() - started < 4
 
 
 def test_a_policy_table_hides_a_catalog_table_of_its_name() -> None:
