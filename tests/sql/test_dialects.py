@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from fractions import Fraction
 
 import pytest
@@ -13,6 +14,7 @@ from dpsql.engine.query_run import QueryRun
 from dpsql.engine.replay.replays import plan_and_match
 from dpsql.policy.request.dialects import TITLES
 from dpsql.policy.request.query import Query
+from dpsql.sql.parse.typed_calls import PREFIX
 from tests.sql.damage import damage
 from tests.sql.fixture_files import Fixture, dialects, fixtures
 from tests.sql.study import NO_NOISE, NOON, prepare, study
@@ -184,3 +186,49 @@ def test_parameters_are_given_by_name(connection: Connection, dialect: str, writ
         result.rows
         == connection.query("SELECT COUNT(*) AS n FROM visits WHERE age > ? OR region > ?", [30, 30]).rows
     )
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text"),
+    [
+        ("snowflake", "SELECT COUNT(*) FROM PUBLIC . . visits"),
+        ("tsql", "SELECT COUNT(*) FROM visits WHERE day > DATEFROMPARTS( , 2, 30)"),
+        ("tsql", "SELECT DATEDIFF(hour, SELECT COUNT(*) FROM b ('x'), CAST('2026-01-01' AS DATETIME2))"),
+        ("tsql", "SELECT DATEDIFF(, CAST('2026-01-01' AS DATETIME2), CAST('2026-01-01' AS DATETIME2))"),
+        ("tsql", "SELECT AVG(DATEDIFF(day, 9223372036854775807, day)) AS d FROM visits"),
+        ("tsql", "SELECT CONVERT(9223372036854775807) FROM visits"),
+        ("tsql", "SELECT COUNT(*) FROM visits WHERE CONVERT(1, seen) > '2026-01-03'"),
+        ("tsql", "SELECT SUM(ISNULL(age, ORDER BY 0.5)) AS s FROM visits"),
+        ("bigquery", "SELECT RANK() FILTER (WHERE plan = 'A') OVER (ORDER BY plan) visits GROUP BY plan"),
+        ("bigquery", "SELECT SPLIT_PART(region) AS a FROM visits"),
+        ("spark", "SELECT LENGTH(ORDER BY 'b')"),
+    ],
+)
+def test_call_without_its_arguments_is_refused(connection: Connection, dialect: str, text: str) -> None:
+    """What the parser's library reads with parts that are missing is refused like any other text."""
+    with pytest.raises(dpsql.QueryRejected):
+        connection.query(text, dialect=dialect)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text"),
+    [
+        ("bigquery", "SELECT COUNT(*) FROM visits WHERE DATE_SUB(day, INTERVAL 1 DAY) << 2"),
+        ("bigquery", "SELECT SUM(CAST(cost AS INT64)).s FROM visits"),
+        ("snowflake", "SELECT TO_CHAR(day AS 'YYYY-MM') AS m, COUNT(*) FROM visits GROUP BY 1"),
+    ],
+)
+def test_no_error_shows_a_reserved_call(connection: Connection, dialect: str, text: str) -> None:
+    """An error names nothing that only a translation writes."""
+    with pytest.raises(dpsql.QueryRejected) as caught:
+        connection.query(text, dialect=dialect)
+    assert PREFIX not in str(caught.value)
+
+
+def test_position_in_a_repetitive_text_is_found_in_bounded_time(connection: Connection) -> None:
+    """A translation that is refused takes no more than a small multiple of the time that DuckDB's SQL takes."""
+    text = " UNION ALL ".join(["SELECT 1"] * 257)
+    began = time.process_time()
+    with pytest.raises(dpsql.QueryRejected):
+        connection.query(text, dialect="postgres")
+    assert time.process_time() - began < 1

@@ -93,7 +93,11 @@ class _RankedRows:
         if type(node) is not exp.Column or (node.table and normalize_name(node.table) not in self.sources):
             return None
         name = normalize_name(node.name)
-        if name in self.items or not self.select.is_star:
+        if (
+            name in self.items
+            or not self.select.is_star
+            or not all(map(_is_plain_star, self.select.expressions))
+        ):
             return self.items.get(name)
         return exp.Column(this=node.this.copy())
 
@@ -199,6 +203,12 @@ class _Positions:
         return kind
 
 
+def _is_plain_star(item: exp.Expr) -> bool:
+    """Return whether an item is no star that has other values under the names of columns, as `* REPLACE` has."""
+    star = item.this if type(item) is exp.Column else item
+    return type(star) is not exp.Star or not (star.args.get("replace") or star.args.get("rename"))
+
+
 def _find_ranked_rows(select: exp.Select) -> _RankedRows | None:
     """Return the ranked rows in FROM of a SELECT, alone or with a count of the same rows next to them."""
     from_ = select.args.get("from_")
@@ -210,6 +220,9 @@ def _find_ranked_rows(select: exp.Select) -> _RankedRows | None:
         or not {name for name, value in inner.args.items() if value} <= _INNER
     ):
         return None
+    group = inner.args.get("group")
+    if group is not None and any(read_number(key) is not None for key in group.expressions):
+        return None  # the numbers of items change
     found = _Positions(inner)
     if not all(map(found.add_item, inner.expressions)):
         return None
@@ -217,6 +230,8 @@ def _find_ranked_rows(select: exp.Select) -> _RankedRows | None:
     if len(joins) > 1:
         return None
     for join in joins:
+        if inner.args.get("with_"):
+            return None  # names of tables have another meaning there
         if {name for name, value in join.args.items() if value} - {"this", "kind"} or join.args.get(
             "kind"
         ) not in ("CROSS", None, ""):
@@ -230,7 +245,10 @@ def _find_ranked_rows(select: exp.Select) -> _RankedRows | None:
 
 
 def _resolve_table(select: exp.Select, table: exp.Expr | None) -> tuple[exp.Select | None, str]:
-    """Return the SELECT that a derived table or common table expression stands for, and the name of the table."""
+    """Return the SELECT that a derived table or common table expression stands for, and the name of the table.
+
+    A common table expression is only found where the names of its tables mean the same at the SELECT.
+    """
     if table is None or not is_modelled(table, deep=False):
         return None, ""
     if type(table) is exp.Subquery:
@@ -242,18 +260,27 @@ def _resolve_table(select: exp.Select, table: exp.Expr | None) -> tuple[exp.Sele
     alias = table.args.get("alias")
     if alias is not None and alias.args.get("columns"):
         return None, ""
-    around: exp.Expr | None = select
+    around, hidden = select, set[str]()
     while around is not None:
         with_ = around.args.get("with_")
-        for common in with_.expressions if with_ is not None and not with_.args.get("recursive") else ():
-            if normalize_name(common.alias) == normalize_name(table.name):
+        commons = with_.expressions if with_ is not None and not with_.args.get("recursive") else []
+        names = [normalize_name(common.alias) for common in commons]
+        for place, common in enumerate(commons):
+            if names[place] == normalize_name(table.name):
+                if _names_any_table(common, hidden | {*names[place:]}):
+                    return None, ""  # a name would mean another table here
                 alone = {key for key, value in common.args.items() if value} <= {"this", "alias"}
                 plain = (
                     alone and not common.args["alias"].args.get("columns") and type(common.this) is exp.Select
                 )
                 return (common.this if plain else None), normalize_name(table.alias_or_name)
+        hidden |= {*names}
         around = around.parent
     return None, ""
+
+
+def _names_any_table(query: exp.Expr, names: set[str]) -> bool:
+    return any(normalize_name(table.name) in names for table in query.find_all(exp.Table))
 
 
 def _is_same(one: exp.Expr, other: exp.Expr) -> bool:
@@ -371,9 +398,11 @@ class _RankedQuery:
         return items[int(place) - 1].unalias() if 1 <= place <= len(items) else exp.Null()
 
     def _replace(self, node: exp.Expr) -> exp.Expr:
-        """Replace the aggregates of ranked rows in a node by quantiles."""
+        """Replace the aggregates of ranked rows in a node by quantiles, except those of a part of the rows."""
 
         def change(part: exp.Expr) -> exp.Expr:
+            if type(part.parent) in (exp.Filter, exp.Window):
+                return part
             try:
                 return self._build_quantile(part) or part
             except UnknownPositionError:

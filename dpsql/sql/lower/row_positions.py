@@ -24,6 +24,7 @@ _MOST_SHIFT = 2
 """The largest constant that is added to a position: more rows than this are never left out."""
 _FAR = 10**6
 REALS = frozenset({exp.DType.DOUBLE, exp.DType.FLOAT})
+_WHOLE = frozenset({exp.IntDiv, exp.Add, exp.Sub, exp.Mul, exp.Paren, exp.Column, exp.Identifier})
 _FLIPPED: Mapping[type[exp.Expr], type[exp.Expr]] = MappingProxyType(
     {exp.GTE: exp.LTE, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.LT: exp.GT, exp.EQ: exp.EQ}
 )
@@ -157,6 +158,8 @@ class PositionReader:
         return self._read_arithmetic(node)
 
     def _read_arithmetic(self, node: exp.Expr) -> Callable[[int], Fraction]:
+        if _is_rounded(node):
+            raise UnknownPositionError
         match node:
             case exp.Paren():
                 return self._read_position(node.this)
@@ -168,10 +171,7 @@ class PositionReader:
                     if read_number(node.this) is not None
                     else (node.expression, node.this)
                 )
-                by = self._read_factor(factor)
-                if other.find(exp.Div) is not None:
-                    raise UnknownPositionError  # a rounded quotient is multiplied
-                return self._scale(other, by)
+                return self._scale(other, self._read_factor(factor))
             case exp.Div() | exp.IntDiv():
                 by = self._read_factor(node.expression)
                 found = self._scale(node.this, 1 / by)
@@ -209,6 +209,41 @@ class PositionReader:
         self.period *= by
         if self.period > _MOST_PERIOD:
             raise UnknownPositionError
+
+
+def _is_rounded(node: exp.Expr) -> bool:
+    """Return whether the engine computes a number with a rounding that could move it across a position.
+
+    DECIMALs are exact, a quotient of a whole number is on the right side of each position. What is computed of a quotient or of a
+    DOUBLE may be on the wrong side, as 0.55 * 100 is, and // rounds a DECIMAL to a whole number first.
+    """
+    sides = [node.args.get("this"), node.args.get("expression")]
+    inexact = any(
+        number.denominator.bit_count() > 1 for number in map(_find_number, sides) if number is not None
+    )
+    match node:
+        case exp.Mul():
+            return node.find(exp.Div) is not None or (inexact and node.find(exp.Cast) is not None)
+        case exp.Div():
+            return inexact
+        case exp.IntDiv():
+            return not _is_whole(node)
+        case exp.Add() | exp.Sub():
+            return inexact and node.find(exp.Div, exp.Cast) is not None
+        case _:
+            return False
+
+
+def _find_number(node: exp.Expr | None) -> Fraction | None:
+    return read_number(strip_real(node))
+
+
+def _is_whole(node: exp.Expr) -> bool:
+    """Return whether an expression is made of whole numbers and columns by +, -, * and //."""
+    return all(
+        (str(part.this).isdigit() if type(part) is exp.Literal else type(part) in _WHOLE)
+        for part in node.walk()
+    )
 
 
 def _intersect(one: Span, other: Span) -> Span:

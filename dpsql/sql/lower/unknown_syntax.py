@@ -19,6 +19,7 @@ from dpsql.plan.types import Type
 from dpsql.policy import normalize_name
 from dpsql.sql.lower.function_calls import REFUSED
 from dpsql.sql.parse.rejection import QueryText, format_sql
+from dpsql.sql.parse.typed_calls import NAMES as TYPED_CALLS
 
 _SCHEMAS = frozenset({"main", "pg_catalog", "system"})
 """Schemas before a function's name, which DuckDB does not take for a value."""
@@ -65,6 +66,8 @@ def refuse_unknown_function(source: QueryText, node: exp.Expr, name: str) -> NoR
             f"the aggregate {name.upper()} is not supported in this form",
             f"write {name.upper()}(x)",
         )
+    if name in TYPED_CALLS:
+        source.refuse(node, "function", "a name inside this call is not supported", "leave out AS within it")
     close = find_closest_function(name)
     source.refuse(
         node,
@@ -230,6 +233,8 @@ def _refuse_known_syntax(source: QueryText, node: exp.Expr) -> None:
     if isinstance(node, (exp.Any, exp.All)):
         _refuse_quantifier(source, node)
     if isinstance(node, exp.Order):
+        if node.this is None:
+            source.refuse(node, "function", "ORDER BY is not supported as an argument", "leave it out")
         name = source.get_function_name(node)
         source.refuse(
             node,

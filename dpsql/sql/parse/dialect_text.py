@@ -11,6 +11,7 @@ from sqlglot import exp
 from dpsql.policy import normalize_name
 from dpsql.policy.request.dialects import TITLES
 from dpsql.sql.parse.rejection import QueryText, format_sql
+from dpsql.sql.parse.typed_calls import is_typed_call
 
 _DEFAULT_SCHEMAS: Mapping[str, str] = {
     "postgres": "public",
@@ -47,7 +48,7 @@ class DialectText:
         if not self.source.has_call(name):
             path = isinstance(node, (exp.JSONPath, exp.JSONPathPart))
             extraction = node.find_ancestor(exp.JSONExtract, exp.JSONExtractScalar) if path else None
-            name = format_sql(extraction or node, self.dialect)
+            name = format_sql(_hide_typed_calls(extraction or node), self.dialect)
         self.source.refuse(
             node,
             "function" if is_function else "clause",
@@ -61,3 +62,8 @@ class DialectText:
         if schema is not None and normalize_name(schema.name) == _DEFAULT_SCHEMAS.get(self.dialect):
             node.set("db", exp.to_identifier("main"))
         return node
+
+
+def _hide_typed_calls(node: exp.Expr) -> exp.Expr:
+    """Return a copy of a node without the calls that its translation has already written."""
+    return node.transform(lambda part: exp.Var(this="…") if is_typed_call(part) else part)

@@ -256,7 +256,7 @@ def _parse_single_tree(
         _refuse_syntax(source, error)
     except RecursionError:
         refuse_query("too_deep", "the query is nested too deeply")
-    except (TypeError, ValueError, AttributeError, LookupError):
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError):
         refuse_query("syntax", "the query cannot be parsed")
     if len(trees) > 1:
         refuse_query("one_statement", "a query must be one statement", "send the statements separately")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sqlglot import exp
-from sqlglot.errors import ErrorLevel
+from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Position, QueryRejected
@@ -184,7 +184,10 @@ def is_valid_text(value: str) -> bool:
 
 def format_sql(node: exp.Expr, dialect: str = "duckdb") -> str:
     """Return a part of a query in a dialect, in one line of at most some 60 characters, as messages show it."""
-    text = node.sql(dialect=dialect, comments=False, unsupported_level=ErrorLevel.IGNORE)
+    try:
+        text = node.sql(dialect=dialect, comments=False, unsupported_level=ErrorLevel.IGNORE)
+    except (SqlglotError, TypeError, ValueError, AttributeError, LookupError):
+        text = f"{node.key.upper()} …"  # an argument is missing
     text = " ".join(text.split())
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 

@@ -141,14 +141,14 @@ def translate_tree(source: QueryText, tree: exp.Expr, dialect: str) -> str | Non
 
     Raises QueryRejected, with the place in the user's text, for syntax that is not known to mean the same in DuckDB.
     """
-    if dialect == "postgres":
-        name_outputs(source, tree)
-    texts = _describe_items(tree, dialect)
-    Translator(source, dialect).translate_in_place(tree)
-    _name_typed_items(texts)
     try:
+        if dialect == "postgres":
+            name_outputs(source, tree)
+        texts = _describe_items(tree, dialect)
+        Translator(source, dialect).translate_in_place(tree)
+        _name_typed_items(texts)
         return DuckDB().generate(
             tree, identify=True, comments=False, normalize_functions=False, unsupported_level=ErrorLevel.RAISE
         )
     except (SqlglotError, RecursionError, TypeError, ValueError, AttributeError, LookupError):
-        return None
+        return None  # the parser's library lets arguments be missing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
@@ -13,8 +14,8 @@ from dpsql.sql.parse.dialect import DIALECT
 from dpsql.sql.parse.rejection import QueryText
 from dpsql.sql.parse.tokens import read_tokens
 
-_MOST_WORDS = 2_000
-"""The words of a text up to which places are looked for: the search takes time quadratic in their number."""
+_MOST_PAIRS = 50_000
+"""The pairs of equal words up to which places are looked for: the search may look at all of them for each piece that it aligns."""
 
 
 def find_original_position(
@@ -28,7 +29,7 @@ def find_original_position(
         theirs, ours = read_tokens(translated, DIALECT), read_tokens(original, dialect)
     except QueryRejected:
         return None
-    if max(len(theirs), len(ours)) > _MOST_WORDS:
+    if _count_pairs(_list_words(theirs), _list_words(ours)) > _MOST_PAIRS:
         return None
     offset = _find_offset(translated, position)
     place = max((index for index, token in enumerate(theirs) if token.start <= offset), default=0)
@@ -44,6 +45,12 @@ def find_original_position(
 def _find_offset(text: str, position: Position) -> int:
     lines = text.split("\n")
     return sum(len(line) + 1 for line in lines[: position.line - 1]) + position.column - 1
+
+
+def _count_pairs(theirs: Sequence[str], ours: Sequence[str]) -> int:
+    """Count the pairs of an occurrence in one text and one of the same word in the other."""
+    numbers = Counter(ours)
+    return sum(numbers[word] for word in theirs)
 
 
 def _list_words(tokens: Sequence[Token]) -> list[str]:
