@@ -96,6 +96,15 @@ def test_reserved_calls_are_refused_in_a_users_text(connection: Connection, dial
     assert caught.value.code == "function"
 
 
+@pytest.mark.parametrize("dialect", ["duckdb", *TITLES])
+@pytest.mark.parametrize("text", ["1 day x", "1 day ago", "1 day 01:00:00", "@ 1 day", "1 day, 2 hours"])
+def test_all_words_of_an_interval_are_read(connection: Connection, dialect: str, text: str) -> None:
+    """Words that are not understood are refused, wherever they stand in the text."""
+    with pytest.raises(dpsql.QueryRejected) as caught:
+        connection.query(f"SELECT DATE '2026-01-01' + INTERVAL '{text}' AS d", dialect=dialect)
+    assert caught.value.code == "constant"
+
+
 @pytest.mark.parametrize("name", ["mysql", "", "DuckDB ", "postgres; DROP TABLE visits"])
 def test_unknown_dialect_is_refused(connection: Connection, name: str) -> None:
     """The error lists those that are known, wherever a dialect is named."""

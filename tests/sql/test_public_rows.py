@@ -41,6 +41,8 @@ POLICY: dict[str, Any] = {
 JOIN = "FROM products p LEFT JOIN sales s ON p.code = s.code"
 ANSWERED = (
     f"SELECT p.code, p.name, COUNT(s.id) {JOIN} GROUP BY p.code, p.name",
+    f"SELECT p.price, COUNT(s.id) AS n {JOIN} GROUP BY p.price",
+    f"SELECT AVG(n), COUNT(*) FROM (SELECT p.price, COUNT(s.id) AS n {JOIN} GROUP BY p.price)",
     f"SELECT p.name, p.class, p.price, COUNT(s.id) AS n {JOIN} GROUP BY ALL ORDER BY n DESC, p.name",
     f"SELECT p.class, p.code, p.price + 1 AS next, COUNT(DISTINCT s.person) {JOIN} WHERE p.class > 1 GROUP BY 1, 2, 3",
     f"SELECT UPPER(p.name) AS u, p.code, COUNT(s.id), RANK() OVER (ORDER BY COUNT(s.id) DESC) {JOIN} GROUP BY p.code, UPPER(p.name)",

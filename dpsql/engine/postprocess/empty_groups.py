@@ -108,9 +108,8 @@ def _has_possibly_empty_groups(plan: MeasurementPlan) -> bool:
     if domains is None or plan.selection is not None:
         return False
     release = plan.analysis.release
-    doubtful = (
-        any(None in domain for domain in domains) or has_unlisted_keys(release) or measures_presence(release)
-    )
+    has_null_group = not release.all_public_rows and any(None in domain for domain in domains)
+    doubtful = has_null_group or has_unlisted_keys(release) or measures_presence(release)
     return doubtful and any(True for _ in _iterate_counts(plan))
 
 
@@ -119,8 +118,9 @@ def mark_occupied_groups(plan: MeasurementPlan, table: ReleasedTable) -> list[bo
 
     For public keys every group is released, since its presence is private. SQL has no empty groups, so an average over groups would
     have too many groups. All groups are shown whose keys are listed: by the policy, a condition, the query or a public table.
-    Others are shown if they have rows: the NULL group, which a nullable column has, and groups whose keys follow from bounds. So
-    are all groups of a query that asks for keys alone, under a condition: of the empty ones about one is shown, or one in twenty.
+    So is that of NULL in `public LEFT JOIN private`, which a public row makes. Others are shown if they have rows: the NULL group,
+    which a nullable column has, and groups whose keys follow from bounds. So are all groups of a query that asks for keys alone,
+    under a condition: of the empty ones about one is shown, or one in twenty.
 
     Claim: it costs no privacy loss, and is deterministic given the released table. An empty group of NULL is left out with
     probability at least 95%, and of the empty ones from bounds about one is shown, or one in twenty; a group of twice the
@@ -135,7 +135,8 @@ def mark_occupied_groups(plan: MeasurementPlan, table: ReleasedTable) -> list[bo
     if not _has_possibly_empty_groups(plan):
         return [True] * len(table.rows)
     keys = len(plan.analysis.release.keys)
-    nulls = [place for place, row in enumerate(table.rows) if None in row[:keys]]
+    public = plan.analysis.release.all_public_rows
+    nulls = [place for place, row in enumerate(table.rows) if None in row[:keys] and not public]
     empty = _list_empty_rows(plan, table, nulls, CONFIDENCE)
     if measures_presence(plan.analysis.release):
         empty |= _list_empty_rows(

@@ -17,6 +17,8 @@ from dpsql.analysis.intervals import derive_interval
 from dpsql.analysis.number_types import WIDE, derive_bits, find_decimal_digits, is_float
 from dpsql.plan.expressions import Call, Column, Expr, Literal, walk
 from dpsql.plan.types import Type
+from dpsql.sql.lower.function_calls import is_widened
+from dpsql.sql.parse.dialect import FRACTIONAL_TYPES
 from dpsql.sql.parse.rejection import QueryText
 from dpsql.sql.parse.typed_calls import (
     AGE,
@@ -26,6 +28,7 @@ from dpsql.sql.parse.typed_calls import (
     HALF_EVEN,
     MEAN,
     MOVED,
+    PART,
     POWER,
     QUOTIENT,
     ROUNDED,
@@ -112,9 +115,30 @@ def _is_long(expr: Expr) -> bool:
 
 
 def _divide(scalars: ScalarLowering, node: exp.Expr, left: Expr, right: Expr) -> Expr:
-    """Divide; two whole numbers without the remainder, rounded toward zero."""
-    are_whole = all(side.type in (Type.INTEGER, Type.NULL) for side in (left, right))
+    """Divide; two whole numbers without the remainder, rounded toward zero.
+
+    Whole numbers that may exceed 64 bits are computed in DOUBLE, and are whole numbers still; so is the sum of two numbers that the
+    query itself casts to DOUBLE, which is none.
+    """
+    _, items = scalars.source.take_arguments(node, "this", "expressions")
+    are_whole = all(
+        side.type in (Type.INTEGER, Type.NULL) or (is_widened(side) and not _has_fraction(item))
+        for side, item in zip((left, right), items[:2], strict=True)
+    )
+    if are_whole and any(isinstance(side, Column) and side.type is Type.DOUBLE for side in (left, right)):
+        scalars.source.refuse(
+            node,
+            "type",
+            "the type of a column of a derived table decides whether / discards the remainder",
+            "cast the column to BIGINT or to FLOAT before it is divided",
+        )
     return scalars.build_call(node, "//" if are_whole else "/", left, right)
+
+
+def _has_fraction(node: exp.Expr) -> bool:
+    """Return whether an expression itself casts a part to a number with a fraction."""
+    parts = node.walk(prune=lambda part: isinstance(part, exp.Query))
+    return any(isinstance(part, exp.Cast) and part.to.this in FRACTIONAL_TYPES for part in parts)
 
 
 def _lower_quotient(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
@@ -215,11 +239,27 @@ def _lower_text(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) 
             f"a {value.type} has a format of its own as a text here",
             "write CAST(x AS DECIMAL(18, 3)) or CAST(x AS DATE) within it",
         )
-    found = scalars.build_call(node, "cast_varchar", value)
     if not is_binary or dialect == "spark":
-        return found
+        return scalars.build_call(node, "cast_varchar", value)
+    return _write_binary(scalars, node, value)
+
+
+def _write_binary(scalars: ScalarLowering, node: exp.Expr, value: Expr) -> Expr:
+    """Write a number without .0 at its end."""
+    found = scalars.build_call(node, "cast_varchar", value)
     constants = (Literal(text, Type.VARCHAR) for text in (_WHOLE_TEXT_ZERO, ""))
     return scalars.build_call(node, "regexp_replace", found, *constants)
+
+
+def _lower_part(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
+    """Lower a part of a joined text: PostgreSQL writes numbers without .0, and truth values as t and f in CONCAT."""
+    value, in_call = scalars.lower(items[0]), bool(items[1].this)
+    if value.type is Type.BOOLEAN and in_call:
+        yes, no, null = Literal("t", Type.VARCHAR), Literal("f", Type.VARCHAR), Literal(None, Type.NULL)
+        return scalars.build_call(node, "case", value, yes, scalars.build_call(node, "not", value), no, null)
+    if value.type is Type.DOUBLE and find_decimal_digits(value) is None:
+        return _write_binary(scalars, node, value)
+    return value
 
 
 _REFUSED_TEXTS: Mapping[str, frozenset[Type]] = {
@@ -304,6 +344,7 @@ _LOWERINGS: Mapping[str, Callable[[ScalarLowering, exp.Expr, list[exp.Expr]], Ex
     ROUNDED: _make_rounding("round"),
     HALF_EVEN: _lower_half_even,
     TEXT: _lower_text,
+    PART: _lower_part,
     MOVED: _lower_moved,
     CUT: _lower_cut,
     ELAPSED: _lower_elapsed,

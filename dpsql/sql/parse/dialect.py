@@ -251,7 +251,23 @@ def _make_quantifier_builder(name: str, node: type[exp.Expression]) -> Callable[
     return build_quantifier
 
 
-class Parser(OlderParser):
+class IntervalParser:
+    """A part of each parser: all words of an INTERVAL's text are kept, where sqlglot drops those behind the first unit."""
+
+    def _parse_interval(self, *args: Any, **options: Any) -> exp.Expr | None:
+        start = self._index  # type: ignore[attr-defined]
+        found: exp.Expr | None = super()._parse_interval(*args, **options)  # type: ignore[misc]
+        interval = found.this if isinstance(found, exp.Add) else found
+        texts = [each.text for each in self._tokens[start : start + 2] if each.token_type is TokenType.STRING]  # type: ignore[attr-defined]
+        if texts and isinstance(interval, exp.Interval) and isinstance(interval.this, exp.Literal):
+            others = exp.INTERVAL_STRING_RE.sub("", texts[0], count=1).strip()
+            if interval.this.name != texts[0] and others not in ("", "+"):
+                interval.this.set("this", texts[0])
+                interval.set("unit", None)
+        return found
+
+
+class Parser(IntervalParser, OlderParser):  # type: ignore[misc]
     """DuckDB's parser, which knows aggregates and calls with a syntax of their own, and no other function.
 
     The parser would turn a call into a node of its own that many dialects share, with arguments reordered, renamed, added or
@@ -333,7 +349,7 @@ def _make_foreign_parser(name: str) -> type[Any]:
     """Build the parser of a dialect that keeps calls of these functions as they are written."""
     base = DIALECTS[name].parser_class
     functions = {each: build for each, build in base.FUNCTIONS.items() if each not in _NAMED[name]}
-    return type(f"{base.__name__}WithNames", (base,), {"FUNCTIONS": functions})
+    return type(f"{base.__name__}WithNames", (IntervalParser, base), {"FUNCTIONS": functions})
 
 
 FOREIGN_PARSERS: Mapping[str, type[Any]] = {name: _make_foreign_parser(name) for name in TITLES}

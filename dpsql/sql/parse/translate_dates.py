@@ -345,6 +345,13 @@ def translate_parsed(
     )
     if pieces is None or len(pieces) != 1 or pieces[0] == QUARTER:
         _refuse_format(self, node, name)
+    if "%y" in pieces[0] and self.dialect != "bigquery":
+        self.refuse_in_dialect(
+            node,
+            "constant",
+            f"{name} reads a year of two digits in another century than DuckDB",
+            "use a format and texts with years of four digits",
+        )
     if isinstance(value, exp.Literal) and value.is_string:
         return _parse_constant(self, node, value, pieces[0], date=date)
     found = build_call("try_strptime", value, exp.Literal.string(pieces[0]))

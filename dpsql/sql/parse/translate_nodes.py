@@ -224,6 +224,8 @@ _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     exp.Length: texts.translate_length,
     exp.StrPosition: texts.translate_text_position,
     exp.Concat: texts.translate_concatenation,
+    exp.ConcatWs: texts.translate_separated,
+    exp.DPipe: texts.translate_joined,
     **dict.fromkeys((exp.Left, exp.Right), texts.translate_text_side),
     exp.Substring: texts.translate_substring,
     exp.Trim: texts.translate_trim,

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from dpsql.sql.parse.dialect import is_whole_number
 from dpsql.sql.parse.dialect_text import DialectText
-from dpsql.sql.parse.typed_calls import build_call
+from dpsql.sql.parse.typed_calls import PART, build_call
 
 _ESCAPING = frozenset({"postgres", "spark", "bigquery"})
 """The dialects in which a backslash escapes in a pattern of LIKE."""
@@ -192,15 +192,40 @@ def translate_text_position(_: DialectText, node: exp.Expr) -> exp.Expr:
     return build_call("strpos", node.this, node.args["substr"])
 
 
-def translate_concatenation(_: DialectText, node: exp.Expr) -> exp.Expr:
+def translate_concatenation(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate CONCAT, which passes NULLs over in some dialects and is NULL in others."""
     parts = node.expressions
+    if self.dialect == "postgres":
+        parts = [_write_part(part, in_call=True) for part in parts]
     if node.args.get("coalesce"):
         return build_call("concat", *parts)
     together = parts[0] if parts else exp.Literal.string("")
     for part in parts[1:]:
         together = exp.DPipe(this=together, expression=part, safe=True)
     return exp.Paren(this=together)
+
+
+def translate_separated(self: DialectText, node: exp.Expr) -> exp.Expr:
+    """Translate CONCAT_WS."""
+    separator, *parts = node.expressions
+    if self.dialect == "postgres":
+        parts = [_write_part(part, in_call=True) for part in parts]
+    return build_call("concat_ws", separator, *parts)
+
+
+def translate_joined(self: DialectText, node: exp.Expr) -> exp.Expr:
+    """Translate ||."""
+    if self.dialect != "postgres":
+        return node
+    sides = (_write_part(side, in_call=False) for side in (node.this, node.expression))
+    return exp.DPipe(**dict(zip(("this", "expression"), sides, strict=True)), safe=True)
+
+
+def _write_part(node: exp.Expr, *, in_call: bool) -> exp.Expr:
+    """Return a part of a joined text as PostgreSQL writes it; CONCAT and CONCAT_WS write truth values as t and f."""
+    if isinstance(node, (exp.Null, exp.DPipe)) or (isinstance(node, exp.Literal) and node.is_string):
+        return node
+    return build_call(PART, node, exp.Boolean(this=in_call))
 
 
 def translate_text_side(self: DialectText, node: exp.Expr) -> exp.Expr:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import NoReturn
 
 from sqlglot import exp
 
@@ -44,17 +45,25 @@ _DECIMALS = {"bigquery": (38, 9), "spark": (10, 0), "tsql": (18, 0)}
 """The digits of a DECIMAL that names none."""
 _DEFAULT_LENGTH = 30
 """The letters of a VARCHAR without a length in a cast of T-SQL."""
-_SPAN_PART = re.compile(r"\s*([+-]?\d{1,9})\s*([a-z]+)\s*", re.ASCII | re.IGNORECASE)
-_SPAN_PARTS = re.compile(r"[+-]?\d+\s*[a-zA-Z]+", re.ASCII)
+_SPAN_PART = re.compile(r"([+-]?\d{1,9})\s*([a-z]+)", re.ASCII | re.IGNORECASE)
+_SPAN_TEXT = re.compile(r"\s*[+-]?\d{1,9}\s*[a-z]+(\s+[+-]?\d{1,9}\s*[a-z]+)*\s*", re.ASCII | re.IGNORECASE)
+_UNITS = {
+    **dict.fromkeys(("year", "yr", "y"), ("month", 12)), **dict.fromkeys(("month", "mon"), ("month", 1)),
+    **dict.fromkeys(("week", "w"), ("day", 7)), **dict.fromkeys(("day", "d"), ("day", 1)),
+    **dict.fromkeys(("hour", "hr", "h"), ("second", 3_600)), **dict.fromkeys(("minute", "min", "m"), ("second", 60)),
+    **dict.fromkeys(("second", "sec", "s"), ("second", 1)),
+}  # fmt: skip
+"""The units of lengths of time: the one that each is a multiple of, and how many."""
 SPANS = "spans"
 """Where a length of time says which further units it has."""
 _SAME_TYPE = (
     exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Paren, exp.Neg, exp.Min, exp.Max, exp.Coalesce, exp.Nullif, exp.Greatest,
-    exp.Least, exp.Abs, exp.Round, exp.Floor, exp.Ceil, exp.Trunc, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue,
+    exp.Least, exp.Abs, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue,
 )  # fmt: skip
-_SAME_TYPE_CALLS = frozenset(
-    {"coalesce", "nullif", "greatest", "least", "abs", "round", "floor", "ceil", "trunc", HALF_EVEN, QUOTIENT}
-)
+_FRACTIONS = (exp.Avg, exp.Extract, exp.IntDiv, exp.Pow, exp.Floor, exp.Ceil, exp.Round, exp.Trunc, exp.Sign)
+_SAME_TYPE_CALLS = frozenset({"coalesce", "nullif", "greatest", "least", "abs", QUOTIENT})
+_FRACTION_CALLS = frozenset({"round", "floor", "ceil", "trunc", "sign", HALF_EVEN})
+"""Functions that return a number with a fraction in PostgreSQL, of whole numbers, too."""
 
 
 # Find what PostgreSQL's numbers are, where DuckDB has whole numbers.
@@ -86,8 +95,6 @@ def _find_kind(node: exp.Expr) -> str:  # noqa: C901  (a case for each kind of n
             return "" if node.is_string or str(node.this).isdigit() else NUMERIC
         case exp.Cast():
             return NUMERIC if node.to.this in FRACTIONAL_TYPES else ""
-        case exp.Avg() | exp.Extract() | exp.IntDiv() | exp.Pow():
-            return NUMERIC
         case exp.Div() if not node.args.get("typed"):  # it is translated
             return NUMERIC
         case exp.Star():  # columns of a star that an alias renames are not followed
@@ -103,8 +110,15 @@ def _find_kind(node: exp.Expr) -> str:  # noqa: C901  (a case for each kind of n
             parts = [branch.args["true"] for branch in node.args["ifs"]] + [node.args.get("default")]
         case exp.Anonymous():
             parts = list(node.expressions) if node.this in _SAME_TYPE_CALLS else []
+            return (
+                NUMERIC
+                if node.this in _FRACTION_CALLS
+                else _combine_kinds(map(find_numeric_kind, parts)) or ""
+            )
         case exp.Filter() | exp.Window():
             parts = [node.this]
+        case _ if isinstance(node, _FRACTIONS):
+            return NUMERIC
         case _ if isinstance(node, _SAME_TYPE):
             parts = [node.this, node.args.get("expression"), *(node.args.get("expressions") or ())]
     return _combine_kinds(map(find_numeric_kind, parts)) or ""
@@ -297,16 +311,27 @@ def translate_round(self: DialectText, node: exp.Expr) -> exp.Expr:
     if cut is not None and not is_whole_number(cut):
         self.refuse_in_dialect(node, "constant", "the third argument of ROUND must be 0 or 1")
     name = "trunc" if cut is not None and int(cut.name) else "round"
-    if digits is None and self.dialect == "postgres" and find_numeric_kind(node.this) != NUMERIC:
-        return build_call(HALF_EVEN, node.this)
-    if digits is None and self.dialect == "postgres" and _is_binary_cast(node.this):
+    if (
+        digits is None
+        and self.dialect == "postgres"
+        and not _is_cast_to_numeric(node.this, default=_is_decimal(node.this))
+    ):
         return build_call(HALF_EVEN, node.this)
     return build_call(name, *(part for part in (node.this, digits) if part is not None))
 
 
-def _is_binary_cast(node: exp.Expr) -> bool:
-    inner = node.unnest() if isinstance(node, exp.Paren) else node
-    return isinstance(inner, exp.Cast) and not inner.meta.get(NUMERIC) and inner.to.this is exp.DType.DOUBLE
+def _is_cast_to_numeric(node: exp.Expr, *, default: bool) -> bool:
+    """Return whether the outermost cast to a fraction in an expression is PostgreSQL's to a numeric; `default` without one."""
+    parts = node.walk(prune=lambda part: isinstance(part, exp.Query))
+    casts = (part for part in parts if isinstance(part, exp.Cast) and part.to.this in FRACTIONAL_TYPES)
+    found = next(casts, None)
+    return default if found is None else bool(found.meta.get(NUMERIC)) or found.to.this is exp.DType.DECIMAL
+
+
+def _is_decimal(node: exp.Expr) -> bool:
+    """Return whether a number is a numeric by its tree alone, without a function that may return a binary number."""
+    calls = any(isinstance(part, exp.Anonymous) and part.this in _FRACTION_CALLS for part in node.walk())
+    return not calls and find_numeric_kind(node) == NUMERIC
 
 
 def translate_coalesce(_: DialectText, node: exp.Expr) -> exp.Expr:
@@ -319,7 +344,7 @@ def translate_coalesce(_: DialectText, node: exp.Expr) -> exp.Expr:
 # Casts.
 
 
-def translate_cast(self: DialectText, node: exp.Expr) -> exp.Expr:  # noqa: C901  (a case for each kind of type)
+def translate_cast(self: DialectText, node: exp.Expr) -> exp.Expr:  # noqa: C901, PLR0912  (a case for each kind of type)
     """Translate CAST by its target: whole numbers, decimals, texts, moments and lengths of time."""
     target = node.args["to"]
     kind, digits = target.this, list(target.expressions)
@@ -331,6 +356,9 @@ def translate_cast(self: DialectText, node: exp.Expr) -> exp.Expr:  # noqa: C901
         and isinstance(node.this, (exp.Literal, exp.Array, exp.Parameter))
     ):
         return exp.Paren(this=node.this)
+    truth = _read_truth(node.this) if kind is exp.DType.BOOLEAN and self.dialect == "postgres" else None
+    if truth is not None:
+        return truth
     if kind in _WHOLE:
         return _cast(
             _round_as_dialect(self, node.this), exp.DType.BIGINT if self.dialect == "snowflake" else kind
@@ -369,13 +397,44 @@ def _cast(node: exp.Expr, kind: exp.DType) -> exp.Cast:
     return exp.Cast(this=node, to=exp.DataType(this=kind, nested=False))
 
 
+def _read_truth(text: exp.Expr) -> exp.Boolean | None:
+    """Return the truth value that PostgreSQL reads from a constant text: a word, or the start of no other one."""
+    word = text.name.strip().lower() if isinstance(text, exp.Literal) else ""
+    for whole, value, shortest in (
+        ("true", True, 1),
+        ("yes", True, 1),
+        ("on", True, 2),
+        ("false", False, 1),
+        ("no", False, 1),
+        ("off", False, 2),
+    ):
+        if len(word) >= shortest and whole.startswith(word):
+            return exp.Boolean(this=value)
+    return None
+
+
 def _round_as_dialect(self: DialectText, value: exp.Expr) -> exp.Expr:
     """Return a value as it is cast to a whole number: rounded as in DuckDB, away from zero, or truncated."""
     plain = unwrap_sign(value)
     named = isinstance(plain, exp.Anonymous) and plain.this in ("round", "floor", "ceil", "trunc")
-    if self.dialect == "postgres" or named or is_whole_number(plain) or isinstance(plain, exp.Count):
+    if named or is_whole_number(plain) or isinstance(plain, exp.Count):
         return value
+    if self.dialect == "postgres":
+        return _round_numeric(value)
     return build_call(TRUNCATED if self.dialect in ("tsql", "spark") else ROUNDED, value)
+
+
+def _round_numeric(value: exp.Expr) -> exp.Expr:
+    """Return a number as PostgreSQL casts it to a whole number: halves of a numeric away from zero, of a binary number to even."""
+    is_part = isinstance(value, exp.Anonymous) and bool(
+        value.meta.get(NUMERIC)
+    )  # a whole number, as of EXTRACT
+    if is_part or find_numeric_kind(value) != NUMERIC:
+        return value
+    is_cast = [_is_cast_to_numeric(value, default=default) for default in (False, True)]
+    if not any(is_cast):
+        return value
+    return build_call(ROUNDED if all(is_cast) else HALF_EVEN, value)
 
 
 def _translate_text_cast(self: DialectText, node: exp.Expr, digits: list[exp.Expr]) -> exp.Expr:
@@ -407,31 +466,47 @@ def translate_convert(self: DialectText, node: exp.Expr) -> exp.Expr:
 def parse_span(self: DialectText, node: exp.Expr, value: exp.Expr) -> exp.Expr:
     """Return the length of time that a constant text such as '30 days' writes."""
     text = value.name if isinstance(value, exp.Literal) and value.is_string else ""
-    parts = [_SPAN_PART.fullmatch(part) for part in _SPAN_PARTS.findall(text)]
-    known = [part for part in parts if part is not None]
+    parts = [(int(part[1]), part[2].lower()) for part in _SPAN_PART.finditer(text)]
     around = node.parent
     while isinstance(around, (exp.Paren, exp.Cast)):
         around = around.parent
-    is_moved = isinstance(around, (exp.Add, exp.Sub))
-    if (
-        not known
-        or len(known) < len(parts)
-        or _SPAN_PARTS.sub("", text).strip()
-        or (len(known) > 1 and not is_moved)
-    ):
-        self.refuse_in_dialect(
-            node, "constant", "an INTERVAL must be a constant such as 30 days", "write INTERVAL '30 days'"
-        )
+    if not _SPAN_TEXT.fullmatch(text) or (len(parts) > 1 and not isinstance(around, (exp.Add, exp.Sub))):
+        _refuse_span(self, node)
+    counts = parts if len(parts) == 1 or self.dialect == "snowflake" else _combine_units(parts)
+    if counts is None:
+        _refuse_span(self, node)
     spans = [
-        exp.Interval(this=exp.Literal.string(part[1]), unit=exp.Var(this=part[2].upper())) for part in known
+        exp.Interval(this=exp.Literal.string(str(count)), unit=exp.Var(this=unit.upper()))
+        for count, unit in counts
     ]
     if len(spans) > 1:
         spans[0].meta[SPANS] = spans[1:]
     return spans[0]
 
 
+def _refuse_span(self: DialectText, node: exp.Expr) -> NoReturn:
+    self.refuse_in_dialect(
+        node, "constant", "an INTERVAL must be a constant such as 30 days", "write INTERVAL '30 days'"
+    )
+
+
+def _combine_units(parts: list[tuple[int, str]]) -> list[tuple[int, str]] | None:
+    """Return the months, days and seconds of a length of several units, in the order in which they are added.
+
+    None if a unit is unknown or given twice. Source: the manual of PostgreSQL 17, 8.5.4 (interval input).
+    """
+    found: dict[str, int] = {}
+    names = [unit if unit in _UNITS else unit.removesuffix("s") for _, unit in parts]
+    if len({*names}) < len(names) or not {*names} <= _UNITS.keys():
+        return None
+    for (count, _), name in zip(parts, names, strict=True):
+        kind, size = _UNITS[name]
+        found[kind] = found.get(kind, 0) + count * size
+    return [(found[kind], kind) for kind in ("month", "day", "second") if kind in found]
+
+
 def expand_spans(_: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate the sum or difference of a moment and a length of several units: each is added in turn, the longest first."""
+    """Translate the sum or difference of a moment and a length of several units: each is added in turn."""
     moment, span = node.this, node.expression
     if SPANS in moment.meta and isinstance(node, exp.Add):
         moment, span = span, moment

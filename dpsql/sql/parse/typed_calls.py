@@ -29,6 +29,8 @@ HALF_EVEN = f"{PREFIX}half_even"
 """ROUND(x), which rounds halves of binary numbers to even."""
 TEXT = f"{PREFIX}text"
 """A value as a text, as a dialect writes it; the second argument is the dialect."""
+PART = f"{PREFIX}part"
+"""A value as a part of a joined text in PostgreSQL; of CONCAT if the second argument is true."""
 MOVED = f"{PREFIX}moved"
 """A date or moment some units later, which stays a date; the first argument is the unit, the last the number of units."""
 CUT = f"{PREFIX}cut"
@@ -39,7 +41,7 @@ AGE = f"{PREFIX}age"
 """A part of AGE(x, y), which counts whole years, months and days; the first argument is the part."""
 NAMES = frozenset(
     {
-        QUOTIENT, MEAN, POWER, SUM_OR_TEXT, FIRST_TYPE, TRUNCATED, ROUNDED, HALF_EVEN, TEXT, MOVED, CUT, ELAPSED, AGE,
+        QUOTIENT, MEAN, POWER, SUM_OR_TEXT, FIRST_TYPE, TRUNCATED, ROUNDED, HALF_EVEN, TEXT, PART, MOVED, CUT, ELAPSED, AGE,
     }
 )  # fmt: skip
 
