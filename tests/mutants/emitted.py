@@ -422,8 +422,8 @@ FAULTS = (
     Fault(
         "sum-of-what-is-null-unbounded",
         "dpsql.sql.compile.per_unit_aggregates:emit_per_unit_aggregate",
-        "around if around.is_bounded else named.facts.interval",
-        "around",
+        "found if found.is_bounded else named.facts.interval",
+        "found",
         "a value that turns out to be NULL ends a query after its charge",
         "tests/api/test_several_releases.py::test_without_noise_the_answer_is_the_engine_s"
         "[zcdp-a value that is not there, in a sum of a person]",

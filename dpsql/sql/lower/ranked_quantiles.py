@@ -204,7 +204,7 @@ class _Positions:
 
 
 def _is_plain_star(item: exp.Expr) -> bool:
-    """Return whether an item is no star that has other values under the names of columns, as `* REPLACE` has."""
+    """Return whether an item leaves the names of columns to their values, unlike `* REPLACE` and `* RENAME`."""
     star = item.this if type(item) is exp.Column else item
     return type(star) is not exp.Star or not (star.args.get("replace") or star.args.get("rename"))
 
@@ -260,7 +260,8 @@ def _resolve_table(select: exp.Select, table: exp.Expr | None) -> tuple[exp.Sele
     alias = table.args.get("alias")
     if alias is not None and alias.args.get("columns"):
         return None, ""
-    around, hidden = select, set[str]()
+    around: exp.Expr | None = select
+    hidden = set[str]()
     while around is not None:
         with_ = around.args.get("with_")
         commons = with_.expressions if with_ is not None and not with_.args.get("recursive") else []

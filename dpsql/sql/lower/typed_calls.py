@@ -117,8 +117,8 @@ def _is_long(expr: Expr) -> bool:
 def _divide(scalars: ScalarLowering, node: exp.Expr, left: Expr, right: Expr) -> Expr:
     """Divide; two whole numbers without the remainder, rounded toward zero.
 
-    Whole numbers that may exceed 64 bits are computed in DOUBLE, and are whole numbers still; so is the sum of two numbers that the
-    query itself casts to DOUBLE, which is none.
+    Whole numbers that may exceed 64 bits are computed in DOUBLE, and still count as whole numbers, unless the query itself casts a
+    part of them to DOUBLE.
     """
     _, items = scalars.source.take_arguments(node, "this", "expressions")
     are_whole = all(
