@@ -65,19 +65,21 @@ def test_chains_and_conditions_match_duckdb(world: World, draw: Callable[[random
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(0)  # hours on a busy machine
+@pytest.mark.parametrize("block", range(6))
 @pytest.mark.parametrize(
     "draw",
     [statement, about_keys, of_nobody, chained, conditioned, of_floats, empty_groups],
     ids=lambda draw: draw.__name__,
 )
-def test_other_statements_match_duckdb(world: World, draw: Callable[[random.Random], Statement]) -> None:
-    """5,000 new random statements are DuckDB's, too."""
-    first = random.SystemRandom().randrange(10**9)
+def test_other_statements_match_duckdb(
+    world: World, draw: Callable[[random.Random], Statement], block: int
+) -> None:
+    """250 new random statements are DuckDB's, too: 10,500 in all, in parts that can be run apart."""
+    first = block * 10**9 + random.SystemRandom().randrange(10**9)
     print("first", first)
-    found, counts = search(world, range(first, first + 20_000), most=5_000, draw=draw)
+    found, counts = search(world, range(first, first + 1_000), most=250, draw=draw)
     assert found is None, f"from {first} on: {found}"
-    assert counts["compared"] == 5_000, counts
+    assert counts["compared"] == 250, counts
 
 
 @pytest.mark.parametrize("sql", MISMATCHES.values(), ids=MISMATCHES.keys())

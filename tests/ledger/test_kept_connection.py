@@ -40,7 +40,7 @@ def charge(ledger: Ledger) -> int:
 def handles(path: Path) -> int:
     """How many open files of this process are the ledger's own file."""
     own, count = path.stat(), 0
-    for number in range(256):
+    for number in range(4_096):
         try:
             count += os.path.samestat(os.fstat(number), own)
         except OSError:
