@@ -423,4 +423,14 @@ REWRITES: tuple[Rewrite, ...] = (
         "SELECT AVG(seen - TIMESTAMP '2026-01-01') FROM visits",
         "SELECT AVG(DATE_DIFF('second', TIMESTAMP '2026-01-01', seen)) FROM visits",
     ),
+    Rewrite(
+        "SELECT COUNT(TO_CHAR(day AS 'YYYY-MM')) FROM visits",
+        "SELECT COUNT(TO_CHAR(day, 'YYYY-MM')) FROM visits",
+        dialect="snowflake",
+    ),
+    Rewrite(
+        "SELECT SUM(z / 2) FROM (SELECT age + 9223372036854775807 AS z FROM visits) t",
+        "SELECT SUM(CAST(z AS FLOAT) / 2) FROM (SELECT age + 9223372036854775807 AS z FROM visits) t",
+        dialect="postgres",
+    ),
 )
