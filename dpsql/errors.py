@@ -23,7 +23,11 @@ nothing about the data.
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,13 @@ class Error(Exception):
         if self.hint:
             lines.append(f"hint: {self.hint}")
         return "\n".join(lines)
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what a notebook shows: the line that asked, and the error, without the frames of dpsql."""
+        frames = traceback.extract_tb(self.__traceback__)
+        asked = [each for each in frames if not Path(each.filename).is_relative_to(_PACKAGE)][-1:]
+        lines = [f"line {each.lineno}: {each.line}" for each in asked if each.line]
+        return [*lines, f"{type(self).__name__}: {self}"]
 
     def _format_caret(self) -> list[str]:
         rows = (self.text or "").splitlines()
@@ -146,6 +157,10 @@ class InternalError(DatabaseError):
     """dpsql contradicts itself: a bug, found before anything is charged."""
 
     code = "internal"
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the whole traceback, which a report of the bug needs."""
+        return traceback.format_exception(self)
 
 
 class VerificationError(InternalError):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack, overload
 
 from dpsql import errors
 from dpsql.errors import InterfaceError, NotSupportedError, ProgrammingError
-from dpsql.plan.types import AnswerValue, Value
+from dpsql.plan.types import Row, Value
 from dpsql.policy.request.loss import Amount
 from dpsql.policy.request.parameters import Parameters
 from dpsql.policy.request.query import Query, QueryOptions
@@ -110,12 +110,12 @@ class Cursor:
         """Return the number of rows of the answer; -1 before `execute`."""
         return -1 if self._result is None else len(self._result)
 
-    def fetchone(self) -> tuple[AnswerValue, ...] | None:
+    def fetchone(self) -> Row | None:
         """Return the next row, or None after the last one."""
         rows = self.fetchmany(1)
         return rows[0] if rows else None
 
-    def fetchmany(self, size: int | None = None) -> list[tuple[AnswerValue, ...]]:
+    def fetchmany(self, size: int | None = None) -> list[Row]:
         """Return the next rows: `size` of them, or `arraysize` by default."""
         wanted = self.arraysize if size is None else size
         if wanted < 0:
@@ -125,7 +125,7 @@ class Cursor:
             self._next += len(rows)
         return rows
 
-    def fetchall(self) -> list[tuple[AnswerValue, ...]]:
+    def fetchall(self) -> list[Row]:
         """Return all remaining rows."""
         return self.fetchmany(len(self.result))
 
@@ -152,7 +152,7 @@ class Cursor:
         self._closed = True
         self._result = None
 
-    def __iter__(self) -> Iterator[tuple[AnswerValue, ...]]:
+    def __iter__(self) -> Iterator[Row]:
         while (row := self.fetchone()) is not None:
             yield row
 

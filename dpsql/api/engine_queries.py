@@ -337,7 +337,7 @@ class _CellTable:
             database = create_database("stream", columns, cells)
             self._connection = self._open_public_tables(database, ["stream"])
         found = self._connection.query(f'SELECT "#cell" FROM stream WHERE (\n{condition}\n)')
-        places = [int(place) for (place,) in found.rows]  # type: ignore[arg-type]
+        places = [int(place) for (place,) in found.rows]
         if len(found.columns) != 1 or len(set(places)) < len(places):
             raise QueryRejected("this is not a condition", code="condition", text=condition)
         return places

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable
 from decimal import Decimal
 from enum import Enum
-from typing import Self
+from typing import Any, Self
 
 # Tags: the names of plans and measurements in fingerprints, which do not depend on the names of classes.
 #
@@ -138,6 +138,8 @@ Value = int | float | str | bool | dt.date | dt.datetime | dt.time | uuid.UUID |
 """A value of one of the types: what literals, domains and released cells hold."""
 AnswerValue = Value | Decimal
 """A value of a result, where a DECIMAL of the engine stays one."""
+Row = tuple[Any, ...]
+"""A row of a result, whose cells are `AnswerValue`s: their types depend on the query, which a type checker does not read."""
 Pairs = tuple[tuple[Value, Value], ...]
 """A map of released values as a literal of the plan holds it."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from html import escape
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Self
 
@@ -146,7 +147,14 @@ def draw_interval_figure(plot: IntervalPlot) -> Any:
         axes.grid(axis="y" if plot.is_axis else "x", alpha=0.3)
     if plot.title:
         figure.suptitle(plot.title)
+    figure._repr_png_ = lambda: _write_png(figure)
     return figure
+
+
+def _write_png(figure: Any) -> bytes:
+    with BytesIO() as written:
+        figure.savefig(written, format="png")
+        return written.getvalue()
 
 
 def draw_interval_chart(plot: IntervalPlot) -> Any:

@@ -96,7 +96,7 @@ def iterate_matrices(asked: CovarianceQuery, result: Result) -> Iterator[Covaria
         found = np.zeros((size, size))
         around: list[list[tuple[float, float] | None]] = [[None] * size for _ in range(size)]
         for (a, b), entry, interval in zip(asked.pairs, entries, ends[width:], strict=True):
-            found[a, b] = found[b, a] = float(entry)  # type: ignore[arg-type]  # a covariance is a number
+            found[a, b] = found[b, a] = float(entry)
             around[a][b] = around[b][a] = interval
         keys = dict(zip(asked.keys, row[:width], strict=True))
         yield CovarianceMatrix(

@@ -257,7 +257,7 @@ def estimate_answer(table: LocalTable, select: LocalSelect, cells: Result, recei
     Raises QueryRejected (`local_query`) for a sum of values that are not numbers, and for too many groups.
     """
     groups: dict[tuple[Any, ...], list[Sequence[Any]]] = {} if select.keys else {(): []}
-    for row in sorted(cells.rows, key=lambda row: row[0]):  # type: ignore[arg-type, return-value]  # numbers of cells
+    for row in sorted(cells.rows, key=lambda row: row[0]):  # numbers of cells
         groups.setdefault(tuple(row[1 : 1 + select.keys]), []).append(row)
     statistics, size = LocalStatistics.from_table(table), table.size
     if len(groups) * len(select.outputs) * size > _MOST_WORK:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from dpsql.errors import DataError
-from dpsql.plan.types import AnswerValue, parse_decimal_type
+from dpsql.plan.types import AnswerValue, Row, parse_decimal_type
 from dpsql.policy.request.loss import format_rounded
 from dpsql.results.optional import make_missing_library_error
 from dpsql.results.rendering import (
@@ -54,6 +54,8 @@ _PANDAS = {
 
 MOST_PRINTED = 50
 """Rows that `print` and a notebook show."""
+PICKLED = (0.5, 0.68, 0.8, 0.9, CONFIDENCE, 0.99)
+"""The confidences whose intervals a pickled answer keeps."""
 _WRITTEN_IF_TRUE = frozenset({"explained", "constants"})
 
 
@@ -111,9 +113,9 @@ class Receipt:
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Result:
-    """The answer to a query: frozen, public, and free to use in any way.
+    """The answer to a query: frozen, public, and free to use in any way. It can be printed, pickled, and shown in a notebook.
 
     Attributes:
         columns: The names of the columns.
@@ -126,7 +128,7 @@ class Result:
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
-    rows: tuple[tuple[AnswerValue, ...], ...]
+    rows: tuple[Row, ...]
     scales: tuple[tuple[float | None, ...], ...]
     receipt: Receipt
     _interval_of: IntervalOf = field(repr=False, compare=False)
@@ -222,7 +224,7 @@ class Result:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __iter__(self) -> Iterator[tuple[AnswerValue, ...]]:
+    def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
 
     def df(self, *, intervals: bool = False, confidence: float = 0.95) -> pandas.DataFrame:
@@ -316,7 +318,7 @@ class Result:
         return list(zip(*self.rows, strict=True)) if self.rows else [() for _ in self.columns]
 
     @property
-    def displayed(self) -> tuple[tuple[AnswerValue, ...], ...]:
+    def displayed(self) -> tuple[Row, ...]:
         """Return the rows as they are displayed: a noisy count below zero is shown as 0, while `rows` has its value."""
         counts = self._counts or (False,) * len(self.columns)
         return tuple(
@@ -466,9 +468,16 @@ class Result:
         lines = format_table(names, list(zip(*columns, strict=True)), numbers)
         return "\n".join([*lines, *filter(None, [more]), *self.notices])
 
-    def _repr_html_(self) -> str:
-        import html
+    def __repr__(self) -> str:
+        return str(self)
 
+    def __reduce__(self) -> tuple[Callable[[dict[str, Any]], Result], tuple[dict[str, Any]]]:
+        """Pickle the answer as JSON, with its intervals at the confidences of `PICKLED`."""
+        from dpsql.results.json_format import read_pickled_answer, write_answer
+
+        return read_pickled_answer, (write_answer(self, PICKLED),)
+
+    def _repr_html_(self) -> str:
         cut, more = self._limit_rows()
         names, columns, numbers = expand_columns(cut.render_columns())
         side = [' style="text-align: right"' if number else "" for number in numbers]

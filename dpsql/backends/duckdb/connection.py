@@ -55,12 +55,7 @@ MEMORY_PATH = ":memory:"
 _CLOSING = ("enable_external_access", "lock_configuration")
 _CLOSE = ("SET enable_external_access = false", "SET lock_configuration = true")
 _IS_CLOSED = "SELECT current_setting('lock_configuration') AND NOT current_setting('enable_external_access')"
-_NO_PROGRESS = "PRAGMA disable_progress_bar"
-_SEAL = (
-    "SET disabled_filesystems = 'LocalFileSystem'",
-    f"SET disabled_optimizers = '{UNSOUND}'",
-    _NO_PROGRESS,
-)
+_SEAL = ("SET disabled_filesystems = 'LocalFileSystem'", f"SET disabled_optimizers = '{UNSOUND}'")
 _OPENING = ("allowed_configs", "explain_output", "lock_configuration", "memory_limit")
 """Settings that DuckDB 1.x does not take while it opens a database, or not as they are written for 2.0."""
 _BOUND_PLANS = "SET explain_output = 'all'"
@@ -143,6 +138,12 @@ def _resolve_source(table: Any) -> Any:
     return resolve_file_table(table) if isinstance(table, (str, Path)) else table
 
 
+def _disable_progress(connection: duckdb.DuckDBPyConnection) -> None:
+    """Turn progress output off where it is on: in a notebook without ipywidgets it is off, and DuckDB fails at any change."""
+    if connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() == [(True,)]:
+        connection.execute("PRAGMA disable_progress_bar")
+
+
 def lock_down(
     connection: duckdb.DuckDBPyConnection,
     reads: Sequence[str] = (),
@@ -161,7 +162,7 @@ def lock_down(
     """
     if not supports("allowed_configs"):
         if is_closed(connection):
-            connection.execute(_NO_PROGRESS)
+            _disable_progress(connection)
             return
         closed = False
         connection.execute(_BOUND_PLANS)
@@ -169,6 +170,7 @@ def lock_down(
         connection.execute(f"SET allowed_paths = [{', '.join(map(quote_literal, reads))}]")
     for setting in _SEAL[spills or bool(reads) :]:
         connection.execute(setting)
+    _disable_progress(connection)
     if not closed and not is_closed(connection):
         for setting in _CLOSE:
             connection.execute(setting)
