@@ -12,6 +12,7 @@ from dpsql.ledger import Budget
 from dpsql.ledger.budget_state import AccountKey
 from dpsql.ledger.digest import compute_text_digest
 from dpsql.ledger.protocol import Account
+from dpsql.ledger.quote import describe_capacity
 from dpsql.plan.nodes import Release, list_private_tables
 from dpsql.policy import Policy
 from dpsql.policy.request.loss import Target, format_rounded
@@ -103,6 +104,24 @@ def iterate_policy_warnings(policy: Policy) -> Iterator[str]:
         for column in policy.tables[name].columns:
             if _IDENTIFIERS.search(column):
                 yield f"{name}.{column} looks like an identifier of people: leave it out unless analysts need it"
+
+
+def describe_capacities(policy: Policy) -> Iterator[str]:
+    """Yield what the budgets hold: a line for each different one, and the sum for a unit with rows in several tables."""
+    names, own = list(policy.list_private_tables()), dict[Budget, list[str]]()
+    for name in names:
+        own.setdefault(get_table_budget(policy, name), []).append(name)
+    for budget, tables in own.items():
+        account = Account.from_budget(budget)
+        holds = describe_capacity(account, account.limit, policy.default_epsilon)
+        yield f"the budget of {' and '.join(tables)} holds {holds}{' each' if len(tables) > 1 else ''}"
+    if len(names) > 1:
+        budgets = [get_table_budget(policy, name) for name in names]
+        total, delta = sum(each.epsilon for each in budgets), sum(each.delta for each in budgets)
+        of_delta = f", δ {float(delta):g}" if delta else ""
+        yield (
+            f"whoever has rows in each of {' and '.join(names)} is protected at the sum of their budgets: ε {float(total):g}{of_delta}"
+        )
 
 
 def _describe_weak_budget(name: str, own: Budget) -> Iterator[str]:

@@ -233,7 +233,7 @@ def _describe_extent(summary: LedgerSummary) -> str:
 def _render_budgets(summary: LedgerSummary) -> str:
     heads = ("account", *BUDGET_HEADS, "failures", "exhausted at this pace")
     return _render_table(
-        heads, [_format_budget_row(summary, state) for state in summary.states], right=range(2, 9)
+        heads, [_format_budget_row(summary, state) for state in summary.states], right=range(1, 7)
     )
 
 

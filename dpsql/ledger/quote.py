@@ -19,6 +19,7 @@ from dpsql.ledger.protocol import (
     list_table_charges,
 )
 from dpsql.policy.names import normalize_account_name
+from dpsql.policy.request.loss import format_rounded
 from dpsql.privacy.accounting.events import NOTHING, Charge, Pure
 from dpsql.privacy.accounting.partitions.boxes import WHOLE
 
@@ -27,6 +28,9 @@ from dpsql.privacy.accounting.partitions.boxes import WHOLE
 
 MOST_RESERVATIONS, MOST_OWN_RESERVATIONS = 64, 16
 """The most open reservations of an account, and of one analyst in it."""
+
+_USUAL_EPSILONS = (Fraction(1, 10), Fraction(1, 2))
+"""What is counted of a budget, so that its ε and that of a query can be compared."""
 
 Accounts = Mapping[AccountKey, Account]
 
@@ -175,7 +179,8 @@ def make_exhaustion_error(
             f"{asks} needs epsilon {asked_text} of {_describe_account(quote)}, but at most epsilon {left_text}"
             f" is left{'' if kind == RESERVE else ' for one query'}{whole}",
             hint=(
-                f"nothing was charged; ask for less epsilon{_explain_conversion(account)}"
+                f"nothing was charged; ask for less epsilon: what is left holds {describe_capacity(account, quote.remaining)}"
+                + _explain_conversion(account)
                 if quote.remaining.loss
                 else "nothing was charged"
             )
@@ -190,12 +195,31 @@ def make_exhaustion_error(
     )
 
 
+def describe_capacity(account: Account, left: Charge, default: Fraction | None = None) -> str:
+    """Return how many questions at usual ε, and at the policy's `default`, fit into what is left of an account.
+
+    >>> from dpsql.ledger.budget import Budget
+    >>> account = Account.from_budget(Budget("zcdp", Fraction(4), Fraction(1, 10**7)))
+    >>> describe_capacity(account, account.limit)
+    '51 questions at ε 0.1, or 2 at ε 0.5, or one at ε 0.729'
+    """
+    largest = account.accountant.compute_remaining_epsilon(NOTHING, left)
+    usual = sorted({*_USUAL_EPSILONS, *([] if default is None else [default])})
+    costs = {each: account.accountant.compute_charge(Pure(each)).loss for each in usual if each <= largest}
+    counts = {each: left.loss // cost for each, cost in costs.items() if left.loss >= 2 * cost}
+    parts = [f"{count:,} at ε {float(each):g}" for each, count in counts.items()]
+    parts.append(f"one at ε {format_rounded(largest)}")
+    return ", or ".join(
+        [parts[0].replace(" at", " question at" if len(parts) == 1 else " questions at"), *parts[1:]]
+    )
+
+
 def _explain_conversion(account: Account) -> str:
     """Why one query may not spend the budget's epsilon, where the accountant converts what queries add up to; else nothing."""
     if account.accountant.compute_remaining_epsilon(NOTHING, account.limit) >= account.budget.epsilon:
         return ""
     return (
-        f": the budget bounds all queries together; the accountant {account.accountant.name} adds up costs that are no epsilons,"
+        f"; the budget bounds all queries together; the accountant {account.accountant.name} adds up costs that are no epsilons,"
         " and converts their sum with delta, so that one query alone cannot spend the whole epsilon"
     )
 

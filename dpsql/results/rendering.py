@@ -151,20 +151,20 @@ def align_decimals(cells: Sequence[str]) -> list[str]:
 # The state of budgets as a table for people; remaining budgets are rounded down.
 
 
-BUDGET_HEADS = ("accountant", "ε", "δ", "queries", "spent ε", "left", "next query ε ≤")
+BUDGET_HEADS = ("used", "next query ε ≤", "queries", "spent ε", "ε", "δ", "accountant")
 
 
 def format_budget_cells(state: BudgetState) -> tuple[str, ...]:
     """Return the name of a budget and the cells under `BUDGET_HEADS`."""
     return (
         f"{state.name}, {state.renewal} ({state.period})" if state.renewal else state.name,
-        state.accountant,
-        format_rounded(state.epsilon, 6),
-        format_rounded(state.delta, 6),
+        f"{100 - compute_remaining_percent(state)}%",
+        format_rounded(state.remaining_epsilon),
         f"{state.queries:,}",
         format_rounded(state.spent_epsilon, up=True),
-        f"{compute_remaining_percent(state)}%",
-        format_rounded(state.remaining_epsilon),
+        format_rounded(state.epsilon, 6),
+        format_rounded(state.delta, 6),
+        state.accountant,
     )
 
 
@@ -179,7 +179,7 @@ class Budgets(dict[str, "BudgetState"]):
 
     def __str__(self) -> str:
         heads = ("table", *BUDGET_HEADS)
-        numbers = (False, False, *(True for _ in BUDGET_HEADS[1:]))
+        numbers = (False, *(True for _ in BUDGET_HEADS[1:]), False)
         return "\n".join(
             format_table(heads, [format_budget_cells(state) for state in self.values()], numbers)
         )

@@ -21,8 +21,9 @@ def test_budgets_are_a_table() -> None:
         con.query("SELECT COUNT(*) FROM people", epsilon=0.1)
         found = con.budget()
     heads, _, line = str(found).splitlines()
-    assert heads.split()[:4] == ["table", "accountant", "ε", "δ"]
-    assert line.split()[:5] == ["people", "zcdp", "1.5", "1e-6", "1"]
+    assert heads.split()[:2] == ["table", "used"]
+    assert line.split()[0] == "people"
+    assert line.split()[-3:] == ["1.5", "1e-6", "zcdp"]
     assert repr(found) == str(found)
     assert line in found._repr_html_()
     assert repr(found["people"].epsilon) == "1.5"

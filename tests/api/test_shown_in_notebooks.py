@@ -45,7 +45,7 @@ def test_pickled_answer_is_the_answer(result: Result) -> None:
         assert found.notices == result.notices
         assert all(found.intervals(each) == result.intervals(each) for each in PICKLED)
         assert found.df(intervals=True).equals(result.df(intervals=True))
-        with pytest.raises(dpsql.DataError, match="no intervals at 0.97"):
+        with pytest.raises(dpsql.DataError, match=r"no intervals at 0\.97"):
             found.intervals(0.97)
         assert pickle.loads(pickle.dumps(found)) == found
 

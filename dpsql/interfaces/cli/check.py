@@ -504,7 +504,7 @@ def _find_last_answer_time(task: _CheckedPolicy) -> datetime | None:
 
 
 def _render_policy_summary(rules: Policy) -> Iterator[RenderableType]:
-    from dpsql.engine.budgets import iterate_policy_warnings
+    from dpsql.engine.budgets import describe_capacities, iterate_policy_warnings
     from dpsql.interfaces.shell.answers import build_table
     from dpsql.interfaces.shell.commands import format_domain
 
@@ -530,6 +530,8 @@ def _render_policy_summary(rules: Policy) -> Iterator[RenderableType]:
         for column, spec in found.columns.items()
     ]
     yield build_table(("column", "type", "bounds or values", "notes"), columns)
+    yield ""
+    yield from describe_capacities(rules)
 
 
 def _iterate_warnings(rules: Policy) -> Iterator[str]:

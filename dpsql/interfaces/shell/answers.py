@@ -527,4 +527,4 @@ def build_budget_table(states: Iterable[BudgetState]) -> Table:
         )
         for state in states
     ]
-    return build_table((*heads, "failures") if failed else heads, rows, right=(2, 3, 4, 5, 6, 7))
+    return build_table((*heads, "failures") if failed else heads, rows, right=range(1, 7))

@@ -179,6 +179,28 @@ def test_check_warns_of_weak_settings(run: Run, tmp_path: Path) -> None:
     assert not any(word in said for word in ("no effect", "is weak", "is large", "identifier", "is refused"))
 
 
+def test_check_says_how_many_questions_a_budget_holds(run: Run, tmp_path: Path) -> None:
+    """In the currency of a query, at usual ε and the policy's own; and what protects whoever is in several tables."""
+    policy = tmp_path / "clinic.yaml"
+    policy.write_text(
+        """
+version: 1
+privacy_unit: patient
+budget: {epsilon: 4, delta: 1e-7}
+default_epsilon: 0.2
+tables:
+  visits: {unit: id, rows_per_unit: 3}
+  stays: {unit: id, rows_per_unit: 3}
+  tests: {unit: id, rows_per_unit: 3, budget: {epsilon: 1, accountant: pure}}
+""",
+        encoding="utf-8",
+    )
+    said = run("check", policy).out
+    assert "the budget of visits and stays holds 51 questions at ε 0.1, or 12 at ε 0.2, or 2 at ε 0.5" in said
+    assert "the budget of tests holds 10 questions at ε 0.1, or 5 at ε 0.2, or 2 at ε 0.5, or one at ε 1" in said
+    assert "protected at the sum of their budgets: ε 9, δ 2e-07" in said
+
+
 def test_changed_data_of_the_same_version_are_noticed(run: Run, study: Path) -> None:
     """A first check notes a fingerprint; later ones say whether declared columns changed, until the version does."""
     policy, kept = study.with_suffix(".yaml"), study.with_suffix(".fingerprints")
