@@ -118,7 +118,7 @@ def describe_capacities(policy: Policy) -> Iterator[str]:
     if len(names) > 1:
         budgets = [get_table_budget(policy, name) for name in names]
         total, delta = sum(each.epsilon for each in budgets), sum(each.delta for each in budgets)
-        of_delta = f", δ {float(delta):g}" if delta else ""
+        of_delta = f", δ {format_rounded(delta, 6)}" if delta else ""
         yield (
             f"whoever has rows in each of {' and '.join(names)} is protected at the sum of their budgets: ε {float(total):g}{of_delta}"
         )

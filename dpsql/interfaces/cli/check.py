@@ -505,6 +505,7 @@ def _find_last_answer_time(task: _CheckedPolicy) -> datetime | None:
 
 def _render_policy_summary(rules: Policy) -> Iterator[RenderableType]:
     from dpsql.engine.budgets import describe_capacities, iterate_policy_warnings
+    from dpsql.policy.request.loss import format_rounded
     from dpsql.interfaces.shell.answers import build_table
     from dpsql.interfaces.shell.commands import format_domain
 
@@ -520,7 +521,9 @@ def _render_policy_summary(rules: Policy) -> Iterator[RenderableType]:
             rows.append((name, "public", "", "", ""))
             continue
         budget = rules.get_budget(name)
-        limit = f"ε {float(budget.epsilon):g}, δ {float(budget.delta):g}, {budget.accountant}"
+        limit = (
+            f"ε {format_rounded(budget.epsilon, 6)}, δ {format_rounded(budget.delta, 6)}, {budget.accountant}"
+        )
         rows.append((name, "private", rules.describe_unit(name), f"{found.rows_per_unit:,}", limit))
     yield build_table(("table", "kind", "unit", "rows per unit", "budget"), rows, right=(3,))
     yield ""
