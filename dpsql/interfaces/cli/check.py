@@ -505,9 +505,9 @@ def _find_last_answer_time(task: _CheckedPolicy) -> datetime | None:
 
 def _render_policy_summary(rules: Policy) -> Iterator[RenderableType]:
     from dpsql.engine.budgets import describe_capacities, iterate_policy_warnings
-    from dpsql.policy.request.loss import format_rounded
     from dpsql.interfaces.shell.answers import build_table
     from dpsql.interfaces.shell.commands import format_domain
+    from dpsql.policy.request.loss import format_rounded
 
     yield f"privacy unit: {rules.privacy_unit}; neighbors: {rules.neighbors}"
     if rules.max_epsilon is not None:
