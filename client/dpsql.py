@@ -30,7 +30,7 @@ from dpsql.errors import (
 )
 from dpsql.interfaces.notebook import load_ipython_extension
 from dpsql.results.result import Receipt, Result
-from dpsql.version import VERSION
+from dpsql.version import VERSION, write_pip_command
 
 __version__ = VERSION
 
@@ -69,9 +69,9 @@ __all__ = [
 def __getattr__(name: str) -> NoReturn:
     """Raise ImportError for the names that need the engine, and AttributeError for all others."""
     if name in ("Connection", "SharedLedger"):
-        raise ImportError(f"dpsql-client has no engine, which dpsql.{name} needs: pip install dpsql")
+        raise ImportError(f"dpsql-client has no engine, which dpsql.{name} needs: {write_pip_command()}")
     raise AttributeError(f"module 'dpsql' has no attribute {name!r}")
 
 
 if __name__ == "__main__":  # `python -m dpsql`
-    raise SystemExit("dpsql-client has no commands: pip install dpsql, or call dpsql.connect in Python")
+    raise SystemExit(f"dpsql-client has no commands: {write_pip_command()}, or call dpsql.connect in Python")

@@ -1,4 +1,4 @@
-"""The version of dpsql, which receipts and the entries of ledgers state, and versions of the libraries below it."""
+"""The version of dpsql, which receipts and the entries of ledgers state, what pip installs, and versions of the libraries below it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,22 @@ from dataclasses import dataclass
 
 VERSION = "0.3.0.dev0"
 
+DISTRIBUTION = "."
+CLIENT_DISTRIBUTION = "./client"
+"""What pip installs: folders of a checkout, until an index has them by name. `tests/repo/test_installation.py` holds documents to them."""
+
 Version = tuple[int, ...]
+
+
+def write_pip_command(extra: str = "", *, client: bool = False) -> str:
+    """Return the command that installs dpsql, or its client, with an extra.
+
+    >>> write_pip_command("plot")
+    "pip install '.[plot]' in a checkout of dpsql"
+    """
+    place = CLIENT_DISTRIBUTION if client else DISTRIBUTION
+    where = " in a checkout of dpsql" if place.startswith(".") else ""
+    return f"pip install '{place}[{extra}]'{where}" if extra else f"pip install {place}{where}"
 
 
 def parse_version(text: str) -> Version | None:

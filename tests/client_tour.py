@@ -127,11 +127,11 @@ def _use_magic(url: str, token: str) -> None:
 def _miss_libraries(con: Any) -> None:
     """Without pandas and the like, an error names what to install, and nothing is charged for an answer that cannot be made."""
     found = con.query(QUESTION)
-    assert "pip install 'dpsql-client[pandas]'" in str(_expect(ImportError, found.df))
-    assert "pip install 'dpsql-client[polars]'" in str(_expect(ImportError, found.pl))
+    assert "pip install './client[pandas]'" in str(_expect(ImportError, found.df))
+    assert "pip install './client[polars]'" in str(_expect(ImportError, found.pl))
     assert "pip install pyarrow" in str(_expect(ImportError, found.to_arrow_table))
-    assert "dpsql-client[plot]" in str(_expect(dpsql.ProgrammingError, found.plot, "plot_unavailable"))
-    assert "dpsql-client[altair]" in str(_expect(dpsql.ProgrammingError, found.chart, "plot_unavailable"))
+    assert "'./client[plot]'" in str(_expect(dpsql.ProgrammingError, found.plot, "plot_unavailable"))
+    assert "'./client[altair]'" in str(_expect(dpsql.ProgrammingError, found.chart, "plot_unavailable"))
     spent = _spent(con)
     missing = _expect(ImportError, lambda: con.covariance(["patient", "patient"], source="visits"))
     assert "pip install numpy" in str(missing)
@@ -155,8 +155,8 @@ def _miss_the_engine() -> None:
             lambda given=options: dpsql.connect("v.duckdb", **given),
             "engine_missing",
         )
-        assert "pip install dpsql" in str(missing)
-    assert "pip install dpsql" in str(_expect(ImportError, lambda: dpsql.Connection))
+        assert "pip install ." in str(missing)
+    assert "pip install ." in str(_expect(ImportError, lambda: dpsql.Connection))
     assert not hasattr(dpsql, "connections")
     assert "Connection" not in dpsql.__all__
     assert all(hasattr(dpsql, name) for name in dpsql.__all__)

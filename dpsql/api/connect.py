@@ -14,6 +14,7 @@ from dpsql.api.arguments import OwnerOptions, is_address
 from dpsql.api.base_connection import QueryDefaults
 from dpsql.errors import NotSupportedError, ProgrammingError
 from dpsql.policy.request.loss import Amount, parse_amount
+from dpsql.version import write_pip_command
 
 if TYPE_CHECKING:
     from dpsql.api.connection import Connection
@@ -130,7 +131,8 @@ def _import_engine() -> Callable[[Any, QueryDefaults, OwnerOptions], Connection]
     raise NotSupportedError(
         "dpsql-client has no engine: it only queries a server",
         code="engine_missing",
-        hint='pip install dpsql to open a database in this process, or pass connect("https://host:8439", token=…)',
+        hint=f"to open a database in this process, {write_pip_command()}; else "
+        'pass connect("https://host:8439", token=…)',
     )
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dpsql.errors import DataError, OperationalError, ProgrammingError
-from dpsql.results.optional import name_requirement
+from dpsql.results.optional import write_extra_command
 
 MOST_LABELS = 60
 """Rows with labels that fit into a figure."""
@@ -36,7 +36,7 @@ def make_figure(count: int) -> tuple[Any, list[Any]]:
         raise ProgrammingError(
             "pictures need matplotlib, which is not installed",
             code="plot_unavailable",
-            hint=f"pip install '{name_requirement('plot')}'",
+            hint=write_extra_command("plot"),
         ) from None
     figure = Figure(figsize=(6.4 * count, 4.8), layout="constrained")
     return figure, [figure.add_subplot(1, count, place + 1) for place in range(count)]
@@ -166,7 +166,7 @@ def draw_interval_chart(plot: IntervalPlot) -> Any:
         raise ProgrammingError(
             "charts need Altair, which is not installed",
             code="plot_unavailable",
-            hint=f"pip install '{name_requirement('altair')}'; plot() draws with matplotlib",
+            hint=f"{write_extra_command('altair')}; plot() draws with matplotlib",
         ) from None
     panes = [_draw_chart_pane(altair, plot, pane) for pane in plot.panes]
     chart = panes[0] if len(panes) == 1 else altair.hconcat(*panes)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+from dpsql.version import write_pip_command
 
-def name_requirement(extra: str) -> str:
-    """Return what pip installs for an extra: that of the distribution which is installed.
 
-    >>> name_requirement("pandas")
-    'dpsql[pandas]'
+def write_extra_command(extra: str) -> str:
+    """Return the command that installs an extra of the distribution which is installed.
+
+    >>> write_extra_command("pandas")
+    "pip install '.[pandas]' in a checkout of dpsql"
     """
-    whole = find_spec("dpsql.api.in_process") is not None
-    return f"{'dpsql' if whole else 'dpsql-client'}[{extra}]"
+    return write_pip_command(extra, client=find_spec("dpsql.api.in_process") is None)
 
 
 def make_missing_library_error(method: str, library: str, extra: str | None = None) -> ImportError:
     """Return the error of a method that needs a library which is not installed; an `extra` installs it."""
-    requirement = library if extra is None else f"'{name_requirement(extra)}'"
-    return ImportError(
-        f"{method} needs {library}, which is not installed: pip install {requirement}", name=library
-    )
+    command = f"pip install {library}" if extra is None else write_extra_command(extra)
+    return ImportError(f"{method} needs {library}, which is not installed: {command}", name=library)
 
 
 def require_library(method: str, library: str) -> None:

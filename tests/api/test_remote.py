@@ -188,9 +188,9 @@ def test_covariance_without_numpy_is_refused_before_its_charge(
 @pytest.mark.parametrize(
     ("library", "export", "requirement"),
     [
-        ("pandas", "df", "'dpsql[pandas]'"),
-        ("polars", "pl", "'dpsql[polars]'"),
-        ("pyarrow", "pl", "'dpsql[polars]'"),
+        ("pandas", "df", "'.[pandas]' in a checkout of dpsql"),
+        ("polars", "pl", "'.[polars]' in a checkout of dpsql"),
+        ("pyarrow", "pl", "'.[polars]' in a checkout of dpsql"),
         ("pyarrow", "to_arrow_table", "pyarrow"),
     ],
 )

@@ -151,7 +151,11 @@ def test_client_has_the_names_of_the_package(run_client: Runner) -> None:
         ("dpsql.api.connection", "Connection"),
         ("dpsql.api.opening", "SharedLedger"),
     }
-    assert client - whole == {("pathlib", "Path"), ("typing", "NoReturn")}
+    assert client - whole == {
+        ("pathlib", "Path"),
+        ("typing", "NoReturn"),
+        ("dpsql.version", "write_pip_command"),
+    }
     names = json.loads(run_client("import dpsql, json; print(json.dumps(dpsql.__all__))"))
     assert set(names) == set(dpsql.__all__) - {"Connection", "SharedLedger"}
 

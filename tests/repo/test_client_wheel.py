@@ -159,7 +159,7 @@ def test_client_runs_where_pip_did_not_install_it(built: tuple[Path, Path], tmp_
         command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 1
-    assert ran.stderr.startswith("dpsql-client has no commands: pip install dpsql")
+    assert ran.stderr.startswith("dpsql-client has no commands: pip install .")
 
 
 def test_wheels_share_a_version_and_no_path(built: tuple[Path, Path]) -> None:

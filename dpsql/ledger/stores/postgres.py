@@ -14,6 +14,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlch
 
 from dpsql.errors import DatabaseError, IntegrityError, NotSupportedError, OperationalError, ProgrammingError
 from dpsql.ledger.stores.base import UNKNOWN
+from dpsql.version import write_pip_command
 
 PATIENCE = 60
 _MAKING = 0x6470_7371_6C  # the advisory lock while the tables do not exist
@@ -55,7 +56,7 @@ class PostgresStore:
             raise NotSupportedError(
                 "a ledger in PostgreSQL needs the package psycopg, which is not installed",
                 code="ledger_target",
-                hint="install it: pip install 'dpsql[postgres]'",
+                hint=f"install it: {write_pip_command('postgres')}",
             ) from None
         except (ArgumentError, NoSuchModuleError, ValueError):
             raise OperationalError(

@@ -117,5 +117,5 @@ def test_without_matplotlib_a_picture_is_refused(
     ran = run("account", "--pure", "0.1", "--plot", tmp_path / "a.png")
     assert ran.code == 1
     assert ran.err.startswith("error[plot_unavailable]")
-    assert "pip install 'dpsql[plot]'" in ran.err
+    assert "pip install '.[plot]'" in ran.err
     assert not list(tmp_path.iterdir())
