@@ -338,12 +338,12 @@ def read_answer(data: Mapping[str, Any], more: IntervalSource) -> Result:
 
 def read_pickled_answer(data: Mapping[str, Any]) -> Result:
     """Read an answer that was pickled; intervals at other confidences raise DataError."""
-    kept = [each["confidence"] for each in data["intervals"]]
+    confidences = [each["confidence"] for each in data["intervals"]]
 
     def refuse(confidence: float) -> IntervalMatrix:
         raise errors.DataError(
             f"a pickled answer has no intervals at {confidence:g}",
-            hint=f"it has those at {', '.join(map(str, kept))}; others are computed before it is pickled",
+            hint=f"it has those at {', '.join(map(str, confidences))}; others are computed before it is pickled",
         )
 
     return read_answer(data, refuse)

@@ -22,6 +22,7 @@ from dpsql.engine.engine import record_lost_charges
 from dpsql.errors import Error, InternalError, OperationalError, PolicyError
 from dpsql.interfaces.server.connections import ConnectionPool, ProcessSetup, open_connection
 from dpsql.interfaces.server.limits import FailedLogins, Lane, Limits, PasswordCheckLimiter, Turns, UserMemory
+from dpsql.interfaces.server.metrics import Metrics
 from dpsql.interfaces.server.oversight import ActiveClient, Activity, ServerAudit
 from dpsql.interfaces.server.pg_catalog import PgCatalog
 from dpsql.interfaces.server.processes import ProcessPool
@@ -66,6 +67,7 @@ class Service:
         self.turns, self.failed_logins = Turns(self.limits), FailedLogins()
         self.password_checks = PasswordCheckLimiter()
         self.activity, self.memory = Activity(), UserMemory(self.limits.held_bytes)
+        self.metrics = Metrics()
         self.threads: Mapping[Lane, Executor] = {
             lane: ThreadPoolExecutor(count + self.limits.owner_workers, f"dpsql {lane.value}", mark_as_worker)
             for lane, count in ((Lane.query, self.limits.workers), (Lane.lookup, self.limits.lookup_workers))

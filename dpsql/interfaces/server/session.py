@@ -340,7 +340,7 @@ class PgSession:
     def __init__(self, service: Service, user: User, peer: str = "") -> None:
         self.user, self._service = user, service
         self.settings = Settings(user.name, service.epsilon)
-        self.runner = StatementRunner(service, user)
+        self.runner = StatementRunner(service, user, "postgresql")
         self.memory = service.memory.open_session(user.name)
         self.last_answer = LastAnswer(self.memory)
         self._utilities = UtilityStatements(service, self.settings, self.runner, self.last_answer)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -58,8 +59,8 @@ class Stoppable(Protocol):
 class StatementRunner:
     """The statements of one user, one after the other."""
 
-    def __init__(self, service: Service, user: User) -> None:
-        self._service, self.user = service, user
+    def __init__(self, service: Service, user: User, door: str) -> None:
+        self._service, self.user, self._door = service, user, door
         self._lock = threading.Lock()
         self._engine: Stoppable | None = None
         self._waiting_task: asyncio.Task[Any] | None = None
@@ -90,8 +91,10 @@ class StatementRunner:
             datetime.now(UTC),
         )
         timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self.cancel)
+        counted = self._service.metrics.time_statement(self._door) if lane is Lane.query else nullcontext()
         try:
-            return await self._run_in_turn(work, lane)
+            with counted:
+                return await self._run_in_turn(work, lane)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if not self.is_cancelled or task is None:

@@ -150,8 +150,36 @@ def test_metrics_have_no_names_or_texts(shared: Served, token: str) -> None:
     assert told.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert 'dpsql_http_requests_total{route="/v1/query",status="422"}' in text
     assert "dpsql_statements_running 0\n" in text
-    for word in ("ana", "nothing_here", "a_path_of_a_client", "visits"):
+    for word in ("ana", "nothing_here", "a_path_of_a_client"):
         assert word not in text
+
+
+def test_metrics_tell_budgets_locks_and_outcomes(shared: Served, token: str) -> None:
+    """What an owner sets alerts on: the used share of each budget, locked tables, and statements of both protocols."""
+    eve = shared.token("eve")
+
+    def read(name: str) -> float:
+        lines = shared.ask("/metrics", token=eve).body.decode().splitlines()
+        return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + " ")), 0.0)
+
+    names = (
+        'dpsql_budget_used_ratio{table="visits"}',
+        'dpsql_statements_total{door="http",outcome="answered"}',
+        'dpsql_statements_total{door="http",outcome="refused"}',
+        'dpsql_statement_seconds_bucket{door="http",le="+Inf"}',
+        'dpsql_statement_seconds_count{door="http"}',
+    )
+    before = list(map(read, names))
+    shared.ask(
+        "/v1/query", {"sql": "SELECT COUNT(*) FROM visits WHERE cost < 12.345", "epsilon": 0.01}, token=token
+    )
+    shared.ask("/v1/query", {"sql": "SELECT nothing_here FROM visits", "epsilon": 1}, token=token)
+    used, answered, refused, every, count = (
+        now - then for now, then in zip(map(read, names), before, strict=True)
+    )
+    assert 0 < used < 0.1
+    assert (answered, refused, every, count) == (1, 1, 2, 2)
+    assert read('dpsql_table_locked{table="visits"}') == 0
 
 
 @pytest.fixture

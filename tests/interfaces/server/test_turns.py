@@ -10,6 +10,7 @@ import pytest
 
 from dpsql.errors import OperationalError
 from dpsql.interfaces.server.limits import Lane, Limits, Turns
+from dpsql.interfaces.server.metrics import Metrics
 from dpsql.interfaces.server.protocol.errors import to_failure
 from dpsql.interfaces.server.statement_runs import CancelledBeforeTurn, StatementRunner
 from dpsql.interfaces.server.users import Role, User
@@ -45,6 +46,7 @@ class _Asked:
 
     def __init__(self, limits: Limits) -> None:
         self.limits, self.turns, self.threads = limits, Turns(limits), dict.fromkeys(Lane)
+        self.metrics = Metrics()
 
 
 def test_answers_and_errors_wait_for_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +66,7 @@ def test_answers_and_errors_wait_for_the_grid(monkeypatch: pytest.MonkeyPatch) -
         service: Any = _Asked(Limits(workers=1, answer_grid=1_000.0))
         turns.append(service.turns)
         user = User("ana", Role.analyst, datetime.now(UTC))
-        running = StatementRunner(service, user)
+        running = StatementRunner(service, user, "http")
         assert await running.run_work(lambda: 3) == 3
         with pytest.raises(OperationalError, match="no"):
             await running.run_work(refused)

@@ -49,7 +49,6 @@ from dpsql.interfaces.server.http.calls import (
     ApiCall,
     ApiContext,
     ApiRoute,
-    Metrics,
     RequestRunner,
 )
 from dpsql.interfaces.server.http.messages import ARROW, get_peer, get_status, read_body, to_json_response
@@ -218,7 +217,6 @@ class HttpApi:
             Authenticator(service, log, provider),
             RequestRunner(service),
             AnswerCache(),
-            Metrics(),
             connections,
         )
         self.app = Starlette(
@@ -268,7 +266,7 @@ class HttpApi:
             )
             facts["code"] = "internal"
         seconds = time.monotonic() - begun
-        self.context.metrics.count_response(route.path, response.status_code, seconds)
+        self.context.service.metrics.count_response(route.path, response.status_code, seconds)
         self.context.log(
             "request",
             route=route.path,
@@ -309,7 +307,7 @@ class HttpApi:
             404: ("not_found", "unknown path"),
             405: ("method", "this path does not support this method"),
         }.get(found, ("request", "malformed request"))
-        self.context.metrics.count_response("", found, 0)
+        self.context.service.metrics.count_response("", found, 0)
         body = json_format.write_error(
             ProgrammingError(message, code=code, hint="GET /v1/openapi.json lists all paths")
         )

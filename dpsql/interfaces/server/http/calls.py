@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -29,73 +29,6 @@ from dpsql.results.result import Result
 
 if TYPE_CHECKING:
     from dpsql.api.connection import Connection
-
-
-# Metrics for the owner's monitoring: requests, statements and connections, in Prometheus' text format.
-
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-
-class Metrics:
-    """Counters of requests by route and status, and of their running times.
-
-    They contain no values of the data, no query texts and no user names.
-
-    Source: Prometheus, "Exposition formats", text format 0.0.4.
-    """
-
-    def __init__(self) -> None:
-        self._requests = Counter[tuple[str, int]]()
-        self._seconds = Counter[str]()
-
-    def count_response(self, route: str, status: int, seconds: float) -> None:
-        """Count a response; the route is a template, never a client's own text."""
-        self._requests[route, status] += 1
-        self._seconds[route] += seconds  # type: ignore[assignment]
-
-    def render_text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
-        """Render all metrics; `gauges` are further names with their help and value."""
-        requests = [
-            (f'{{route="{route}",status="{status}"}}', float(count))
-            for (route, status), count in sorted(self._requests.items())
-        ]
-        seconds = [(f'{{route="{route}"}}', float(total)) for route, total in sorted(self._seconds.items())]
-        lines = [
-            *_format_family(
-                "dpsql_http_requests_total", "counter", "Responses, by route and status.", requests
-            ),
-            *_format_family(
-                "dpsql_http_seconds_total", "counter", "Seconds until responses, by route.", seconds
-            ),
-        ]
-        for name, (said, value) in gauges.items():
-            kind = "counter" if name.endswith("_total") else "gauge"
-            lines += _format_family(name, kind, said, [("", value)])
-        return "\n".join(lines) + "\n"
-
-
-def _format_family(name: str, kind: str, said: str, samples: Iterable[tuple[str, float]]) -> list[str]:
-    return [
-        f"# HELP {name} {said}",
-        f"# TYPE {name} {kind}",
-        *(f"{name}{labels} {value:g}" for labels, value in samples),
-    ]
-
-
-def build_gauges(
-    running: int, waiting: int, connections: int, refused_logins: int
-) -> dict[str, tuple[str, float]]:
-    """Return the gauges of the server's load: by name, what each counts and its value."""
-    return {
-        "dpsql_statements_running": ("Statements that run, over both protocols.", float(running)),
-        "dpsql_statements_waiting": ("Statements that wait for their turn.", float(waiting)),
-        "dpsql_http_connections": ("Open connections of the HTTP API.", float(connections)),
-        "dpsql_http_logins_refused_total": (
-            "Requests without a valid token or password.",
-            float(refused_logins),
-        ),
-    }
 
 
 # Keep the latest answers of each user, to compute intervals at other confidences at no charge.
@@ -227,7 +160,6 @@ class ApiContext:
     authenticator: Authenticator
     runner: RequestRunner
     answers: AnswerCache
-    metrics: Metrics
     count_connections: Callable[[], int]
     is_stopping: bool = False
 
@@ -268,14 +200,14 @@ class ApiCall(Generic[_Body]):
         lane: Lane = Lane.query,
     ) -> _T:
         """Run `work` with an engine connection of the user in its turn."""
-        runner = StatementRunner(self.service, self.user)
+        runner = StatementRunner(self.service, self.user, "http")
         return await self.context.runner.run_work(
             self.request, runner, lambda: runner.run_with_connection(work), seconds, lane
         )
 
     async def run_lookup(self, work: Callable[[], _T]) -> _T:
         """Run work that reads no private rows, in its own lane."""
-        runner = StatementRunner(self.service, self.user)
+        runner = StatementRunner(self.service, self.user, "http")
         return await self.context.runner.run_work(self.request, runner, work, lane=Lane.lookup)
 
 

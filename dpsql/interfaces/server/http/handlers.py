@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ from dpsql.interfaces.server.http.bodies import (
     WordsBody,
     parse_confidence,
 )
-from dpsql.interfaces.server.http.calls import CONTENT_TYPE, ApiCall, build_gauges
+from dpsql.interfaces.server.http.calls import ApiCall
 from dpsql.interfaces.server.http.messages import (
     ARROW,
     HEADERS,
@@ -57,12 +58,14 @@ from dpsql.interfaces.server.http.messages import (
     write_json,
 )
 from dpsql.interfaces.server.limits import Lane
+from dpsql.interfaces.server.metrics import CONTENT_TYPE, build_gauges
 from dpsql.interfaces.server.oversight import Caller, Outcome
 from dpsql.interfaces.server.service import Service, reload_service
 from dpsql.interfaces.server.statement_runs import StatementRunner
 from dpsql.interfaces.server.users import User
 from dpsql.interfaces.shell.answers import format_charges
 from dpsql.interfaces.shell.completion import KEYWORDS, list_functions
+from dpsql.ledger.budget_state import BudgetState
 from dpsql.ledger.reader import LedgerReader
 from dpsql.policy.request.loss import parse_amount
 from dpsql.policy.request.query import QueryOptions
@@ -83,7 +86,7 @@ async def answer_query(call: ApiCall[QueryBody]) -> Response:
     asked, form, service = call.body, negotiate_media_type(call.request), call.service
     call.note_sql(asked.sql)
     require_query_role(call.user)
-    runner = StatementRunner(service, call.user)
+    runner = StatementRunner(service, call.user, "http")
 
     def run_query(query_runner: QueryRunner) -> bytes:
         options = _resolve_options(service, asked)
@@ -154,7 +157,7 @@ async def compute_intervals(call: ApiCall[None]) -> Response:
     number = str(call.request.path_params["answer"])
     found = await call.context.runner.run_work(
         call.request,
-        StatementRunner(call.service, call.user),
+        StatementRunner(call.service, call.user, "http"),
         lambda: json_format.write_intervals(
             call.context.answers.get_intervals(call.user.name, number, confidence)
         ),
@@ -416,7 +419,13 @@ async def render_metrics(call: ApiCall[None]) -> Response:
     gauges = build_gauges(
         running, asking - running, context.count_connections(), context.authenticator.failures
     )
-    return Response(context.metrics.render_text(gauges), headers={**HEADERS, "Content-Type": CONTENT_TYPE})
+
+    def list_states(connection: Connection) -> Sequence[BudgetState]:
+        return tuple(connection.engine.ledger.list_states())
+
+    budgets = await call.run_with_connection(list_states, lane=Lane.lookup)
+    text = context.service.metrics.render_text(gauges, budgets)
+    return Response(text, headers={**HEADERS, "Content-Type": CONTENT_TYPE})
 
 
 async def get_health(call: ApiCall[None]) -> Response:
