@@ -10,7 +10,7 @@ A page runs from top to bottom in an empty directory that has the tutorial's dat
 - `yaml`: a policy. With a title it is that file; without, its keys are put into the page's `hie.yaml`.
 - `sql`: statements, each asked once. A title names the dialect; a line `-- refused: CODE` before a statement says that it
   is refused.
-- `sh`, `text`, `json`: shown, and not run.
+- `sh`, `text`, `json`: shown, and not run. `r`: run by `tests/interfaces/server/test_r.py`.
 
 A page that begins with `<!-- runs after PAGE -->` goes on where that one ends, in the same directory.
 """
@@ -39,7 +39,7 @@ from dpsql.interfaces.cli import EXITS, main
 _ERRORS = {1, *(code for _, code in EXITS)}
 
 ROOT = Path(__file__).parents[2]
-LANGUAGES = frozenset({"python", "console", "yaml", "sql", "sh", "text", "json"})
+LANGUAGES = frozenset({"python", "console", "yaml", "sql", "sh", "text", "json", "r"})
 DIALECTS = {
     "PostgreSQL": "postgres",
     "Spark": "spark",
