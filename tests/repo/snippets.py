@@ -201,7 +201,7 @@ class Page:
 
     def _run_sh(self, block: Block) -> None: ...
 
-    _run_text = _run_json = _run_sh
+    _run_text = _run_json = _run_r = _run_sh
 
 
 class Servers:
