@@ -87,6 +87,33 @@ def test_an_analyst_runs_queries_in_a_browser(page: Page, shared: Served) -> Non
     assert page.complaints == []
 
 
+def test_first_view_has_an_example_and_the_tables(page: Page) -> None:
+    """A click asks for its price; numbers are cut to their noise; what is wrong while it is written is no alarm."""
+    page.value("location.hash = 'ask'")
+    log_in(page, "bob")
+    page.wait("document.querySelector('#example')")
+    assert page.value("document.querySelector('.schema').innerText").count("visits") >= 2
+    assert page.value("document.querySelector('#epsilon').type") == "number"
+    page.click("#example")
+    page.wait("!document.querySelector('#ask').disabled")
+    assert "GROUP BY" in page.value("document.querySelector('#sql').value")
+    page.click("#ask")
+    page.wait("document.querySelector('#answer .noisy')")
+    value, half = (
+        page.value("document.querySelector('#answer .noisy').innerText").replace(",", "").split(" ±")
+    )
+    assert float(half) >= 100
+    assert float(value) % 10 == 0
+    page.value("document.querySelector('#sql').value = ''")
+    page.write("#sql", "SELECT nothing_here FROM visits")
+    page.wait("document.querySelector('#price .refusal.quiet')")
+    assert page.value("document.querySelectorAll('#price [role=alert]').length") == 0
+    page.value("location.hash = 'history'")
+    page.wait("document.querySelector('#view').innerText.includes('ε 0.1')")
+    page.complaints.clear()  # the browser's of the refusal
+    log_out(page)
+
+
 def test_an_auditor_oversees_in_a_browser(page: Page, shared: Served) -> None:
     """And asks nothing; a session that has ended asks for the password again."""
     log_in(page, "eve")

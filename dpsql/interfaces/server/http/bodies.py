@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -21,11 +21,14 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from dpsql.engine.budgets import iterate_policy_warnings
+from dpsql.engine.budgets import collect_budgets, iterate_policy_warnings
 from dpsql.errors import ProgrammingError
 from dpsql.interfaces.server.statements import MOST_CHARACTERS
+from dpsql.ledger.budget_state import AccountKey
 from dpsql.policy.problem import format_path
 from dpsql.policy.request.query import QueryOptions
+from dpsql.privacy.accounting.accountants import get_accountant
+from dpsql.privacy.accounting.events import NOTHING
 from dpsql.results.json_format import read_parameters
 
 if TYPE_CHECKING:
@@ -349,11 +352,13 @@ class EntryBody(BaseModel):
     loss: str
     delta: str
     box: str | None
+    epsilon: str | None
+    """The ε of a query with the same cost; None for a table that the policy no longer has."""
 
     @classmethod
-    def from_entry(cls, entry: Entry) -> EntryBody:
+    def from_entry(cls, entry: Entry, policy: Policy) -> Self:
         """Return the body of a ledger entry."""
-        return cls(**_list_entry_fields(entry))
+        return cls(**_list_entry_fields(entry, policy))
 
 
 class FullEntryBody(EntryBody):
@@ -365,10 +370,10 @@ class FullEntryBody(EntryBody):
     reason: Any
 
     @classmethod
-    def from_entry(cls, entry: Entry) -> FullEntryBody:
+    def from_entry(cls, entry: Entry, policy: Policy) -> Self:
         """Return the body of a ledger entry."""
         return cls(
-            **_list_entry_fields(entry),
+            **_list_entry_fields(entry, policy),
             kind=entry.kind,
             analyst=entry.analyst,
             spent=str(entry.spent.loss_fraction),
@@ -382,12 +387,13 @@ class ReceiptEntryBody(EntryBody):
     digest: str
 
     @classmethod
-    def from_entry(cls, entry: Entry) -> ReceiptEntryBody:
+    def from_entry(cls, entry: Entry, policy: Policy) -> Self:
         """Return the body of a ledger entry."""
-        return cls(**_list_entry_fields(entry), digest=entry.digest)
+        return cls(**_list_entry_fields(entry, policy), digest=entry.digest)
 
 
-def _list_entry_fields(entry: Entry) -> dict[str, Any]:
+def _list_entry_fields(entry: Entry, policy: Policy) -> dict[str, Any]:
+    epsilon = _compute_epsilon(entry, policy)
     return {
         "id": entry.id,
         "charge": entry.charge,
@@ -398,7 +404,19 @@ def _list_entry_fields(entry: Entry) -> dict[str, Any]:
         "loss": str(entry.spend.loss_fraction),
         "delta": str(entry.spend.delta_fraction),
         "box": entry.box,
+        "epsilon": None if epsilon is None else str(epsilon),
     }
+
+
+def _compute_epsilon(entry: Entry, policy: Policy) -> Fraction | None:
+    """Return the ε of a query with the cost of an entry; None if the policy no longer has the account."""
+    analyst = entry.account_analyst
+    budget = collect_budgets(policy, [analyst] if analyst else ()).get(
+        AccountKey(entry.table, analyst) if analyst else entry.table
+    )
+    if budget is None:
+        return None
+    return get_accountant(budget.accountant).compute_remaining_epsilon(NOTHING, entry.spend)
 
 
 class HistoryBody(BaseModel):

@@ -290,7 +290,9 @@ async def list_history(call: ApiCall[None]) -> Response:
     def read_entries() -> HistoryBody:
         with closing(_open_ledger_reader(call.service)) as history:
             found = history.list_last_entries(most, analyst=analyst, kind="charge")
-        return HistoryBody(history=[EntryBody.from_entry(each) for each in reversed(found)])
+        return HistoryBody(
+            history=[EntryBody.from_entry(each, call.service.policy) for each in reversed(found)]
+        )
 
     return to_json_response(await call.run_lookup(read_entries))
 
@@ -303,7 +305,9 @@ async def list_entries(call: ApiCall[None]) -> Response:
     def read_entries() -> EntriesBody:
         with closing(_open_ledger_reader(call.service)) as history:
             found = history.list_last_entries(most)
-        return EntriesBody(entries=[FullEntryBody.from_entry(each) for each in reversed(found)])
+        return EntriesBody(
+            entries=[FullEntryBody.from_entry(each, call.service.policy) for each in reversed(found)]
+        )
 
     return to_json_response(await call.run_lookup(read_entries))
 
@@ -328,7 +332,8 @@ async def get_receipt(call: ApiCall[None]) -> Response:
         raise missing
     return to_json_response(
         ReceiptBody(
-            entries=[ReceiptEntryBody.from_entry(each) for each in found], details=dict(found[0].details)
+            entries=[ReceiptEntryBody.from_entry(each, call.service.policy) for each in found],
+            details=dict(found[0].details),
         )
     )
 

@@ -1,7 +1,7 @@
 // An answer: its table with ±, a chart, what it cost, and its downloads.
 
 import { chart } from "./chart.js";
-import { element, number, rounded, saved, shown, table } from "./elements.js";
+import { cut, element, number, rounded, saved, table } from "./elements.js";
 
 // The larger distance from a cell's value to the ends of its 95% interval.
 function halfWidth(value, ends) {
@@ -11,9 +11,10 @@ function halfWidth(value, ends) {
 
 function cell(value, ends) {
   if (ends === null) return value;
-  const [low, high] = ends.map((end) => rounded(number(end)));
+  const half = halfWidth(value, ends);
+  const [low, high] = ends.map((end) => cut(number(end), half));
   return element("span", { class: "noisy", title: `95%: from ${low} to ${high}` },
-    shown(value), " ", element("span", { class: "error" }, `±${rounded(halfWidth(value, ends), 3)}`));
+    cut(number(value), half), " ", element("span", { class: "error" }, `±${rounded(half, 2)}`));
 }
 
 const quoted = (value) => {

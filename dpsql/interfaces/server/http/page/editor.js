@@ -48,6 +48,14 @@ export class Editor {
     this.changed();
   }
 
+  // Put a name where the caret is, as a completion does.
+  insert(word) {
+    this.area.focus();
+    this.area.setRangeText(word, this.area.selectionStart, this.area.selectionEnd, "end");
+    this.#highlight();
+    this.changed();
+  }
+
   #written() {
     this.#highlight();
     this.#complete(2);

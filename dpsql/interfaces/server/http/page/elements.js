@@ -47,13 +47,22 @@ export function table(caption, heads, rows, attributes = {}) {
       element("tbody", {}, rows.map((row) => element("tr", {}, row.map(cell))))));
 }
 
-export function refusal(error) {
+// A number cut to its noise: to the second digit of the half-width of its interval.
+export function cut(value, half) {
+  if (!(half > 0) || !Number.isFinite(half) || !Number.isFinite(value)) return shown(value);
+  const digits = 1 - Math.floor(Math.log10(half)), step = 10 ** -digits;
+  return (digits > 0 ? value : Math.round(value / step) * step)
+    .toLocaleString("en", { minimumFractionDigits: Math.min(15, Math.max(0, digits)), maximumFractionDigits: Math.min(15, Math.max(0, digits)) });
+}
+
+// What is wrong with a statement: quiet while it is still written, since nothing was asked yet.
+export function refusal(error, { quiet = false } = {}) {
   const place = error.line ? ` (line ${error.line}, column ${error.column})` : "";
   const charge = error.charged === true ? "The query was charged." : error.charged === false ? "Nothing was charged." : null;
-  return element("div", { class: "refusal", role: "alert" },
+  return element("div", quiet ? { class: "refusal quiet" } : { class: "refusal", role: "alert" },
     element("p", {}, `${error.message}${place}`),
     error.hint ? element("p", { class: "hint" }, error.hint) : null,
-    charge ? element("p", {}, charge) : null);
+    charge && !quiet ? element("p", {}, charge) : null);
 }
 
 export function download(name, text, type) {

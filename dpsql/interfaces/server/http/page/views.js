@@ -18,6 +18,29 @@ export function forgetWritten() {
   Object.assign(written, { sql: "", epsilon: "", dialect: "duckdb" });
 }
 
+const plain = (name) => (/^[a-z_][a-z0-9_]*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`);
+
+// A first question that the policy answers: a count of a private table, by a column whose values it lists.
+function example(tables) {
+  const found = tables.find((each) => each.private);
+  if (found === undefined) return null;
+  const key = found.columns.find((column) => column.values.length > 0 && column.values.length <= 20);
+  return key === undefined
+    ? `SELECT COUNT(*) AS n FROM ${plain(found.name)}`
+    : `SELECT ${plain(key.name)}, COUNT(*) AS n FROM ${plain(found.name)} GROUP BY ${plain(key.name)}`;
+}
+
+// The tables and columns below the editor: a click puts a name into it.
+function schema(tables, editor) {
+  const put = (name, title) => element("button", { type: "button", title, onclick: () => editor.insert(plain(name)) }, name);
+  const sample = example(tables);
+  return element("div", { class: "schema" },
+    sample === null ? null : element("p", {}, "For example: ",
+      element("button", { type: "button", id: "example", onclick: () => { editor.text = sample; } }, sample)),
+    tables.map((each) => element("p", {}, put(each.name, each.private ? "private table" : "public table"), ": ",
+      each.columns.map((column) => put(column.name, [column.type, column.bounds.length ? `[${column.bounds.join(", ")}]` : column.values.join(", ")].filter(Boolean).join(" "))))));
+}
+
 function expected(plan) {
   const from = plan.indexOf("Measurements");
   const lines = from < 0 ? [] : plan.slice(from + 1);
@@ -54,12 +77,12 @@ function price({ explained, forecast }) {
 
 export async function ask(me) {
   const [words, catalogue] = await Promise.all([get("/v1/words"), get("/v1/catalogue")]);
-  if (written.epsilon === "") written.epsilon = me.default_epsilon ?? "0.1";
+  if (written.epsilon === "") written.epsilon = String(number(me.default_epsilon ?? "0.1"));
   let timer = null, pending = null, last = null;
   const before = element("div", { id: "price", "aria-live": "polite" });
   const after = element("div", { id: "result", "aria-live": "polite" });
   const button = element("button", { type: "button", id: "ask", class: "main", disabled: true, onclick: () => send() }, "Run");
-  const epsilon = element("input", { id: "epsilon", inputmode: "decimal", size: 8, value: written.epsilon, oninput: () => changed() });
+  const epsilon = element("input", { id: "epsilon", type: "number", min: 0, step: "any", value: written.epsilon, oninput: () => changed() });
   const dialect = element("select", { id: "dialect", onchange: () => changed() },
     ["duckdb", "postgres"].map((name) => element("option", { selected: name === written.dialect }, name)));
   const again = element("input", { type: "checkbox", id: "again", onchange: () => changed() });
@@ -90,7 +113,7 @@ export async function ask(me) {
       button.disabled = false;
       button.textContent = found.explained.price === null ? "Run, free" : `Run for ε ${rounded(number(found.explained.price.epsilon))}`;
     } catch (error) {
-      if (error.name !== "AbortError") before.replaceChildren(refusal(error));
+      if (error.name !== "AbortError") before.replaceChildren(refusal(error, { quiet: true }));
     }
   }
 
@@ -113,7 +136,7 @@ export async function ask(me) {
     element("div", { class: "fields line" },
       element("label", {}, "ε ", epsilon), element("label", {}, "Dialect ", dialect),
       element("label", {}, again, " draw new noise, at a charge, if the query was answered before"), button),
-    before, after,
+    before, after, schema(catalogue.tables, editor),
   ];
 }
 
@@ -123,13 +146,13 @@ export async function history() {
   for (const entry of entries) charges.set(entry.charge, [entry, ...(charges.get(entry.charge) ?? [])]);
   const rows = [...charges].map(([charge, own]) => [
     time(own[0].at), element("code", {}, own[0].query),
-    own.map((entry) => element("div", {}, `${entry.account ? `${entry.table} for ${entry.account}` : entry.table}: ${rounded(number(entry.loss))}`)),
+    own.map((entry) => element("div", {}, `${entry.account ? `${entry.table} for ${entry.account}` : entry.table}: ε ${rounded(number(entry.epsilon), 4)}`)),
     element("span", { class: "downloads" },
       element("button", { type: "button", onclick: () => { written.sql = own[0].query; location.hash = "ask"; } }, "Edit"),
       element("button", { type: "button", onclick: () => receipt(charge) }, "Receipt")),
   ]);
   return [title("History"), rows.length ? table("Your charges, newest first; running a query again is free",
-    ["At (UTC)", "Query", "Charged, in the accountant's measure", ""], rows) : element("p", {}, "You have no charges yet.")];
+    ["At (UTC)", "Query", "Charged, as the ε of one query", ""], rows) : element("p", {}, "You have no charges yet.")];
 }
 
 async function receipt(charge) {
