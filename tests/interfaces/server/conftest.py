@@ -172,9 +172,7 @@ def serving(
 
         listener = PgServer(service, tls=tls, requires_tls=encrypted, log=log)
         path = None if assistants is None else assistants(service, log)
-        door = HttpServer(
-            service, tls=tls, log=log, provider=provider, more_routes=path and path.make_routes
-        )
+        door = HttpServer(service, tls=tls, log=log, provider=provider, more_routes=path and path.make_routes)
         try:
             (port,) = await listener.start("127.0.0.1", 0)
             (http_port,) = await door.start("127.0.0.1", 0)
@@ -186,6 +184,7 @@ def serving(
         ended = asyncio.Event()
         found = Served(port, http_port, folder, listener, door, service, logged, asyncio.get_running_loop())
         found.end = ended.set  # type: ignore[attr-defined]
+        found.assistants = path  # type: ignore[attr-defined]
         started.set_result(found)
         await ended.wait()
         await asyncio.gather(listener.stop(), door.stop(), *([] if path is None else [path.stop()]))
