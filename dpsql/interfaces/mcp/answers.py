@@ -114,10 +114,12 @@ def _build_column(column: ColumnDescription, most: int | None) -> ColumnBody:
     )
 
 
-def build_explanation(found: ExplainedQuery, forecast: Forecast | None, *, allowed: bool) -> ExplanationBody:
+def build_explanation(
+    found: ExplainedQuery, forecast: Forecast | None, *, allowed: int | None
+) -> ExplanationBody:
     """Return the price and the expected errors of a question, without the SQL that the engine gets.
 
-    There is no `forecast` for a question about public tables only.
+    There is no `forecast` for a question about public tables only. `allowed` is how many such questions assistants may ask.
     """
     lines = list(_skip_engine_sql(found.lines))
     body = ExplanationBody(
@@ -132,13 +134,14 @@ def build_explanation(found: ExplainedQuery, forecast: Forecast | None, *, allow
     )
     if found.price is None or forecast is None or not forecast.accounts:
         return body
-    times = [query.times for query in forecast.queries if query.times is not None]
+    counts = [query.times for query in forecast.queries]
+    times = min((each for each in (*counts, allowed) if each is not None), default=None)
     charge: dict[str, Any] = {
         "free": False,
         "epsilon": _to_number(found.price.epsilon, up=True),
         "accounts": list(found.price.accounts),
-        "fits": forecast.fits and allowed,
-        "times": min(times, default=None),
+        "fits": forecast.fits and times != 0,
+        "times": times,
     }
     return body.model_copy(update=charge)
 

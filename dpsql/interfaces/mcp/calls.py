@@ -161,13 +161,12 @@ class AssistantCalls:
                 found = connection.explain(asked.sql, **options)
                 price = found.price
                 if price is None:
-                    return answers.build_explanation(found, None, allowed=True)
+                    return answers.build_explanation(found, None, allowed=None)
                 # A text that states its loss or target has no other one.
                 loss = price.epsilon if len(options) > 1 else None
                 forecast = connection.budget((asked.sql,), epsilon=loss, dialect=asked.dialect)
-            return answers.build_explanation(
-                found, forecast, allowed=self._is_allowed(call.analyst, price.epsilon)
-            )
+            allowed = self._count_allowed(call.analyst, price.epsilon)
+            return answers.build_explanation(found, forecast, allowed=allowed)
 
         return await self._run_with_connection(call, explain)
 
@@ -273,12 +272,12 @@ class AssistantCalls:
             is_free=is_free,
         )
 
-    def _is_allowed(self, analyst: str, loss: Fraction) -> bool:
-        """Return whether the limits of assistants allow a charged question."""
+    def _count_allowed(self, analyst: str, loss: Fraction) -> int | None:
+        """Return how many charged questions of a loss the limits of assistants allow, or None if they set no limit."""
         cap, budget = self._limits.max_epsilon, self._limits.budget
         if cap is not None and loss > cap:
-            return False
-        return budget is None or self._allowances.get_spent(analyst) + loss <= budget
+            return 0
+        return None if budget is None else max(int((budget - self._allowances.get_spent(analyst)) // loss), 0)
 
     def _describe_limits(self, analyst: str) -> LimitsBody:
         spent = None if self._limits.budget is None else self._allowances.get_spent(analyst)
@@ -308,7 +307,7 @@ class AssistantCalls:
         activity = self._service.activity
         runner.text = call.sql
         number = activity.register_client(
-            call.user, runner, door=DOOR, peer=call.peer, disconnect=runner.cancel
+            call.user, runner, door=DOOR, peer=call.peer, disconnect=lambda: None
         )
         task = asyncio.ensure_future(runner.run_work(work, seconds, lane))
         self._running[task] = runner

@@ -198,7 +198,7 @@ class ExplanationBody(BaseModel):
     epsilon: float | None = Field(description="The ε that query would be charged.")
     accounts: list[str] = Field(description="The budgets that would be charged.")
     fits: bool = Field(description="The budgets and the limits of assistants allow the question.")
-    times: int | None = Field(description="How many such questions the smallest budget can still pay.")
+    times: int | None = Field(description="How many such questions the budgets and limits still allow.")
     expected: list[str] = Field(description="The expected ± of each value, or what is known about it.")
     notices: list[str]
     plan: list[str] = Field(description="The plan with its proofs.")
