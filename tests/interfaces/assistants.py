@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -80,6 +81,7 @@ def ask(connect: Connect, tool: str, **arguments: Any) -> Said:
 def over_streams(arguments: Sequence[object], mode: str = "auto") -> Connect:
     """A client that starts `dpsql mcp` with these arguments."""
     from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
 
     command = [
         "-c",
@@ -92,7 +94,8 @@ def over_streams(arguments: Sequence[object], mode: str = "auto") -> Connect:
     @asynccontextmanager
     async def connect() -> AsyncIterator[Assistant]:
         server = StdioServerParameters(command=sys.executable, args=command, env=environment)
-        async with Client(server, mode=mode, read_timeout_seconds=60) as client:
+        transport = stdio_client(server, errlog=subprocess.DEVNULL)  # type: ignore[arg-type]
+        async with Client(transport, mode=mode, read_timeout_seconds=60) as client:
             yield Assistant(client)
 
     return connect

@@ -171,6 +171,7 @@ def test_calls_are_events_of_the_audit_log(served: Served) -> None:
     ask(over_http(served), "explain", sql=COUNT, epsilon=0.1)
     events = served.audit[before:]
     assert [each.name for each in events] == ["asked", "answered", "asked", "refused", "asked", "answered"]
+    assert [events[number].facts["charged"] for number in (1, 3, 5)] == [True, False, False]
     assert {each.facts["user"] for each in events} == {"ana"}
     assert {each.facts["door"] for each in events if each.name == "asked"} == {"mcp"}
     said = str(served.logged)

@@ -29,9 +29,8 @@ from interfaces.assistants import (
     run,
     serving_assistants,
 )
-from interfaces.server.conftest import Served
+from interfaces.server.conftest import POLICY, Served
 from interfaces.server.test_attacks import Stuck, charges
-from small_study import write_study
 
 from dpsql.errors import BudgetExhausted, OperationalError
 from dpsql.interfaces.server.limits import Limits
@@ -84,9 +83,10 @@ def test_no_spelling_of_a_question_exceeds_the_cap(capped: Served) -> None:
 
 
 def test_the_default_loss_is_at_most_the_cap(tmp_path: Path) -> None:
-    database, _ = write_study(tmp_path)
-    connect = over_streams([database, "--epsilon", "0.5", "--max-epsilon", "0.2"])
-    assert ask(connect, "query", sql="SELECT COUNT(*) FROM visits").data["epsilon"] == 0.2
+    """The owner's default is for people; an assistant that states no ε is not refused for it."""
+    with serving_assistants(tmp_path, max_epsilon="0.2", policy=POLICY | {"default_epsilon": 0.5}) as served:
+        assert ask(over_http(served), "query", sql=COUNT).data["epsilon"] == 0.2
+        assert ask(over_http(served), "describe").data["limits"]["default_epsilon"] == 0.2
 
 
 def test_reconnecting_and_other_tokens_do_not_renew_the_budget(tmp_path: Path) -> None:
@@ -143,7 +143,8 @@ def test_processes_share_the_budget_of_a_file(tmp_path: Path) -> None:
     stores = [AllowanceStore(tmp_path / "x.assistants") for _ in range(8)]
 
     def take_all(store: AllowanceStore) -> int:
-        return sum(store.take_loss("ana", Fraction(1, 10), Fraction(1)) for _ in range(5))
+        names = ("ana", "ANA", "Ana", " ana", "ana")
+        return sum(store.take_loss(name, Fraction(1, 10), Fraction(1)) for name in names)
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(take_all, stores)) == 10
@@ -422,6 +423,7 @@ def test_a_cancelled_call_goes_on_after_its_charge(tmp_path: Path, transport: st
         run(connect, work) if transport == "http" else run_in_loop(served, connect, work)
         assert charges(served.ledger, account="ana") == [Fraction(1, 10)]
         assert [each["state"] for each in rows_of(served)] == ["active"]  # which the client does not wait for
+        assert not late.released.wait(0.5)  # which a stop would set
         late.released.set()
         again = ask(over_http(served), "query", sql=COUNT, epsilon=0.1).data
         assert (again["charged"], again["limits"]["spent"]) == (False, 0.1)
