@@ -33,7 +33,7 @@ AssistantSource = Annotated[
     str,
     typer.Argument(
         metavar="POLICY|DATABASE|URL",
-        help="A policy with the sources of its tables; or the data: a DuckDB file, with its policy beside it, or the URL of a database.",
+        help="A policy with the sources of its tables; or the data as for dpsql query: a file or folder with its policy beside it, or the URL of a database.",
         show_default=False,
     ),
 ]

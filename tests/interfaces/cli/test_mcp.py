@@ -113,16 +113,18 @@ def test_the_budget_survives_the_process_and_is_an_account_s(study: Path) -> Non
     assert SECRET not in study.with_suffix(".audit").read_text(encoding="utf-8")
 
 
-def test_a_policy_with_sources_is_served(tmp_path: Path) -> None:
-    policy = tmp_path / "files.yaml"
-    (tmp_path / "visits.csv").write_text("patient,cost\n1,5\n2,7\n", encoding="utf-8")
+@pytest.mark.parametrize("source", ["source: visits.csv, ", ""])
+def test_files_are_served(tmp_path: Path, source: str) -> None:
+    """A policy that names its files, or a file with its policy beside it."""
+    file, policy = tmp_path / "visits.csv", tmp_path / "visits.yaml"
+    file.write_text("patient,cost\n1,5\n2,7\n", encoding="utf-8")
     policy.write_text(
         "version: 1\nprivacy_unit: patient\nbudget: {epsilon: 5, delta: 1e-6}\ndatabase: files\n"
-        "tables: {visits: {source: visits.csv, unit: patient, rows_per_unit: 1,"
+        f"tables: {{visits: {{{source}unit: patient, rows_per_unit: 1,"
         " columns: {cost: {type: integer, bounds: [0, 10]}}}}\n",
         encoding="utf-8",
     )
-    said = ask(over_streams([policy]), "query", sql=COUNT, epsilon=0.5)
+    said = ask(over_streams([policy if source else file]), "query", sql=COUNT, epsilon=0.5)
     assert not said.is_error, said.text
     assert said.data["charged"]
 
