@@ -179,6 +179,17 @@ def test_calls_are_events_of_the_audit_log(served: Served) -> None:
         assert word not in said
 
 
+def test_several_processes_answer_assistants(tmp_path: Path) -> None:
+    """Limits, replays and remaining budgets are those of one process."""
+    with serving_assistants(tmp_path, budget="0.2", processes=2) as served:
+        ana = over_http(served)
+        first, again = (ask(ana, "query", sql=COUNT, epsilon=0.2).data for _ in range(2))
+        assert (first["charged"], again["charged"]) == (True, False)
+        assert first["rows"] == again["rows"]
+        assert [each["name"] for each in first["remaining"]] == ["visits", "visits for ana"]
+        assert ask(ana, "query", sql=BY_PLAN, epsilon=0.1).code == "assistant_budget"
+
+
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_a_client_starts_the_command_and_asks_over_standard_streams(tmp_path: Path, mode: str) -> None:
     """The analyst is charged in the ledger beside the policy, from which the next client reads."""

@@ -36,6 +36,8 @@ from dpsql.results import json_format
 from dpsql.version import VERSION
 
 PATH = "/mcp"
+_LEFT = 499
+"""The status, in metrics and the log, of a request whose client left before its answer."""
 _USER, _PEER = "dpsql.user", "dpsql.peer"
 Identify = Callable[[Any], tuple[User, str]]
 """A function that returns the user and the address of a request of the protocol."""
@@ -177,6 +179,7 @@ class AssistantEndpoint:
             facts["code"] = refusal.code
             if not status:
                 await _make_error_response(refusal)(scope, receive, send_noting_status)
+        status = status or _LEFT
         seconds = time.monotonic() - begun
         context.metrics.count_response(PATH, status, seconds)
         context.log(
