@@ -119,6 +119,7 @@ def test_a_refusal_has_code_place_hint_and_no_charge(served: Served, ana: Connec
         ({"sql": "SELECT COUNT(*) FROM visits", "epsilon": "NaN"}, "loss"),
         ({"sql": "SELECT COUNT(*) FROM visits", "epsilon": 3}, "epsilon_cap"),
         ({"sql": "SELECT COUNT(*) FROM visits", "epsilon": True}, "argument"),
+        ({"sql": "SELECT COUNT(*) FROM visits", "epsilon": "0." + "1" * 100}, "argument"),
         ({"sql": "SELECT COUNT(*) FROM visits", "dialect": "cobol"}, "dialect"),
         ({"sql": "SELECT COUNT(*) FROM visits", "epsilom": 1}, "argument"),
         ({"epsilon": 1}, "argument"),
@@ -148,6 +149,13 @@ def test_many_rows_are_left_out_with_a_notice(served: Served, monkeypatch: pytes
     said = ask(over_http(served), "query", sql="SELECT beds FROM wards ORDER BY beds", epsilon=0.1).data
     assert (said["rows"], said["row_count"], len(said["intervals"])) == ([[10]], 2, 1)
     assert any("1 more rows are left out" in each for each in said["notices"])
+
+
+def test_long_queries_of_a_history_are_cut(served: Served) -> None:
+    sql = f"{COUNT} WHERE days IN ({', '.join(map(str, range(900)))})"
+    assert ask(over_http(served), "query", sql=sql, epsilon=0.1).data["charged"]
+    (last,) = ask(over_http(served), "history", limit=1).data["history"]
+    assert (len(last["query"]), last["query"][-1]) == (2_001, "…")
 
 
 def test_budgets_and_history_are_the_caller_s_own(served: Served) -> None:

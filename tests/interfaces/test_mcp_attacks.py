@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import asynccontextmanager, closing, suppress
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -173,6 +174,27 @@ def test_a_question_of_unknown_charge_stays_counted() -> None:
         assert store.get_spent("ana") == spent
     with pytest.raises(BudgetExhausted):
         query_within_budget(store, "ana", Fraction(1), Fraction(2), run=fail, is_free=lambda: False)
+    store.close()
+
+
+@pytest.mark.parametrize("charged", [False, True])
+def test_a_count_that_fails_says_whether_the_question_was_charged(
+    charged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails after the answer; a charged one can be asked again, free."""
+    from dpsql.interfaces.mcp.allowances import AllowanceStore, query_within_budget
+
+    store = AllowanceStore(None)
+    result: Any = SimpleNamespace(receipt=SimpleNamespace(entries=(1,) if charged else ()))
+    budget = Fraction(1, 2) if charged else Fraction(1)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OperationalError("the disk is full")
+
+    monkeypatch.setattr(store, "change_spent", fail)
+    with pytest.raises(OperationalError) as failed:
+        query_within_budget(store, "ana", Fraction(1), budget, run=lambda: result, is_free=lambda: True)
+    assert failed.value.charged is charged
     store.close()
 
 

@@ -162,7 +162,11 @@ def query_within_budget(
         raise
     charged = bool(result.receipt.entries)
     if taken != charged:
-        store.change_spent(analyst, loss, back=taken)
+        try:
+            store.change_spent(analyst, loss, back=taken)
+        except OperationalError as error:
+            error.charged = charged
+            raise
     return result
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from dpsql.errors import Error
 from dpsql.interfaces.mcp.tools import (
+    MOST_QUERY,
     MOST_ROWS,
     MOST_VALUES,
     AnswerBody,
@@ -219,13 +220,17 @@ def build_history(entries: Sequence[Entry]) -> HistoryBody:
                 entry=each.id,
                 at=each.at.isoformat(),
                 table=each.table,
-                query=each.query,
+                query=_cut_text(each.query),
                 loss=str(each.spend.loss_fraction),
                 delta=str(each.spend.delta_fraction),
             )
             for each in reversed(entries)
         ]
     )
+
+
+def _cut_text(text: str) -> str:
+    return text if len(text) <= MOST_QUERY else f"{text[:MOST_QUERY]}…"
 
 
 # Write them as texts.

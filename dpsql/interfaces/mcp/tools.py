@@ -20,6 +20,10 @@ MOST_VALUES = 50
 """The largest number of public values of a column in the description of all tables."""
 MOST_HISTORY = 100
 """The largest number of charges in one history."""
+MOST_QUERY = 2_000
+"""The largest number of characters of a query in a history."""
+MOST_NUMBER = 100
+"""The largest number of characters of a number that is given as a text."""
 MOST_SECONDS = 3_600
 
 INSTRUCTIONS = """\
@@ -42,9 +46,11 @@ whatever the words. A refusal costs nothing and says what to write instead.
 
 
 def _check_number(value: Any) -> Any:
-    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
-        return value
-    raise ValueError
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError  # noqa: TRY004  (pydantic's sign of an invalid value)
+    if isinstance(value, str) and len(value) > MOST_NUMBER:
+        raise ValueError
+    return value
 
 
 _Number = Annotated[
