@@ -350,12 +350,14 @@ class Late:
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
-        self.charged, self.released, self.stopped = threading.Event(), threading.Event(), False
+        self.charged, self.cancelled, self.released = (threading.Event() for _ in range(3))
+        self.stopped = False
         self.engine = self
         self.stops = inner.engine.stops
 
     def cancel(self) -> None:
         self._inner.engine.cancel()
+        self.cancelled.set()
 
     def stop(self) -> None:
         self.stopped = True
@@ -466,8 +468,15 @@ def test_a_time_limit_of_the_client_ends_an_uncharged_question_only(tmp_path: Pa
         assert (said.code, said.data["error"]["charged"]) == ("cancelled", False)
     with serving_assistants(tmp_path) as served:
         late = put_connection(served, Late)
-        threading.Timer(1, late.released.set).start()
-        said = ask(over_http(served), "query", sql=COUNT, epsilon=0.1, seconds=0.3)
+
+        def release_after_limit() -> None:
+            assert late.cancelled.wait(30)
+            late.released.set()
+
+        releasing = threading.Thread(target=release_after_limit)
+        releasing.start()
+        said = ask(over_http(served), "query", sql=COUNT, epsilon=0.1, seconds=3)
+        releasing.join(30)
         assert said.data["charged"] is True
 
 
