@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from engines.loading import database, grant
+from interfaces.assistants import ask, needs_sdk, over_streams
 from interfaces.cli.conftest import Run, run  # noqa: F401  (a fixture)
 from postgres import Server
 
@@ -120,3 +121,17 @@ def test_other_commands_take_the_url(url: str, run: Run, tmp_path: Path) -> None
     assert (shell.code, "A " in shell.out) == (0, True)
     gone = run("query", url.replace("/commands?", "/nowhere?"), COUNT, "-e", 1, *under)
     assert (gone.code != 0, "cannot connect" in gone.err, "Traceback" in gone.err) == (True, True, False)
+
+
+@needs_sdk
+def test_an_assistant_asks(url: str) -> None:
+    """The engine's URL is the source of `dpsql mcp`; its password and rows are in no text."""
+    policy = Path("commands.yaml")
+    policy.write_text(
+        "version: 1\nprivacy_unit: patient\nbudget: {epsilon: 5, delta: 1e-6}\n"
+        "tables: {patients: {unit: id, rows_per_unit: 1, columns: {plan: {type: varchar, values: [A, B]}}}}\n",
+        encoding="utf-8",
+    )
+    said = ask(over_streams([url, "--policy", policy]), "query", sql=COUNT, epsilon=0.5)
+    assert not said.is_error, said.text
+    assert [row[0] for row in said.data["rows"]] == ["A", "B"]

@@ -6,6 +6,7 @@ from . import (
     accounting,
     analysis,
     asking,
+    assistants,
     chains,
     clamping,
     clickhouse,
@@ -73,6 +74,7 @@ FAULTS = tuple(
         server,
         session,
         http,
+        assistants,
         read_types,
     )
     for fault in package.FAULTS

@@ -5,7 +5,8 @@ A page runs from top to bottom in an empty directory that has the tutorial's dat
 - `python`: executed, all in one namespace. `title="Not run: …"` says why a block is only compiled.
 - `console`: lines that begin with `$ ` are commands. The lines below are what is printed, with any numbers, any width of
   columns, and `…` for any lines; without such lines, a command has to succeed. In a shell, lines behind its prompt are
-  typed into it. `dpsql serve` runs until the page ends, on ports that are free; what the page writes as its ports are
+  typed into it. Below `dpsql mcp`, the lines behind `> ` are the calls of an assistant, each a tool with its arguments in
+  JSON, and the lines below are what it reads. `dpsql serve` runs until the page ends, on ports that are free; what the page writes as its ports are
   those. `psql` logs in with the password that `dpsql users add` showed. What is asked over HTTP has the last token.
 - `yaml`: a policy. With a title it is that file; without, its keys are put into the page's `hie.yaml`.
 - `sql`: statements, each asked once. A title names the dialect; a line `-- refused: CODE` before a statement says that it
@@ -18,7 +19,9 @@ A page that begins with `<!-- runs after PAGE -->` goes on where that one ends, 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
+import json
 import os
 import re
 import shlex
@@ -156,6 +159,9 @@ class Page:
             if arguments[0] == "serve" and "--check" not in arguments:
                 self._compare(command, shown, self._servers.start(arguments))
                 continue
+            if arguments[0] == "mcp":
+                self._compare(command, shown, call_tools(arguments[1:], shown))
+                continue
             if arguments[0] == "serve":
                 arguments += ["--port", "0", "--http-port", "0"]
             typed = [match[1] for line in shown if (match := _SHELL_INPUT.match(line))]
@@ -167,7 +173,9 @@ class Page:
         """What a command did with what the page shows of it; None is for one that is not here."""
         if ran is None:
             return
-        refused = any(line.startswith(("error[", "ERROR:")) for line in shown)
+        refused = any(line.startswith(("error[", "ERROR:")) for line in shown) and not command.startswith(
+            "dpsql mcp"
+        )
         assert ran.code in (_ERRORS if refused else {0}), f"{command}\n{ran.text}"
         if shown:
             expected = re.escape(_plain("\n".join(shown))).replace("…", ".*")
@@ -260,6 +268,22 @@ class Servers:
             timeout=60, env={**os.environ, "PGPASSWORD": self._passwords[user]},
         )  # fmt: skip
         return Ran(ran.returncode, ran.stdout)
+
+
+def call_tools(arguments: list[str], shown: list[str]) -> Ran | None:
+    """Makes the calls of an assistant, and returns them with their texts; None where the SDK is missing, but in CI."""
+    if importlib.util.find_spec("mcp") is None and not os.environ.get("CI"):
+        return None
+    from interfaces.assistants import Assistant, over_streams, run
+
+    async def make_calls(assistant: Assistant) -> str:
+        said = list[str]()
+        for line in (each for each in shown if each.startswith("> ")):
+            tool, _, data = line.removeprefix("> ").partition(" ")
+            said += [line, (await assistant.call(tool, **json.loads(data or "{}"))).text]
+        return "\n".join(said)
+
+    return Ran(0, run(over_streams(arguments), make_calls))
 
 
 def merged(below: Any, above: Any) -> Any:

@@ -14,6 +14,7 @@ from dpsql.interfaces.cli.check import check
 from dpsql.interfaces.cli.engines import engines
 from dpsql.interfaces.cli.init import init
 from dpsql.interfaces.cli.ledger import amend, give_back, ledger, receipt, reset, unlock
+from dpsql.interfaces.cli.mcp import mcp
 from dpsql.interfaces.cli.options import with_option_groups
 from dpsql.interfaces.cli.plan import demo, plan, simulate
 from dpsql.interfaces.cli.publish import publish, report, run
@@ -47,6 +48,7 @@ for command in (
     account,
     demo,
     serve,
+    mcp,
 ):
     app.command()(with_option_groups(command))
 for change in (reset, amend, unlock):

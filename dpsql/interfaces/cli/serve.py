@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -13,13 +13,16 @@ import typer
 
 from dpsql.errors import Error
 from dpsql.interfaces.cli.connections import get_default_ledger
+from dpsql.interfaces.cli.mcp import AssistantFile, AssistantOptions, require_sdk
 from dpsql.interfaces.cli.options import AnchorPath, AuditFile, LedgerFile, LedgerKey, make_number_parser
+from dpsql.interfaces.cli.times import TimeOptions, parse_seconds
 from dpsql.interfaces.cli.users import USERS, Store
 from dpsql.version import write_pip_command
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from dpsql.interfaces.mcp.serving import AssistantEndpoint
     from dpsql.interfaces.server.http.listener import HttpServer
     from dpsql.interfaces.server.http.oidc import OidcProvider
     from dpsql.interfaces.server.service import Service
@@ -153,40 +156,38 @@ Processes = Annotated[
 ]
 
 
-def _parse_seconds(text: str) -> float:
-    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s|min)", text.strip())
-    if match is None:
-        raise typer.BadParameter("write a time as a number with a unit: 5min, 1s or 250ms")
-    return float(match[1]) * {"ms": 0.001, "s": 1, "min": 60}[match[2]]
-
-
-AnswerGrid = Annotated[
-    float | None,
+Mcp = Annotated[
+    bool,
     typer.Option(
-        "--answer-grid",
-        parser=_parse_seconds,
-        metavar="TIME",
-        help="Answer only at whole multiples of this time after a statement started, such as 1s, so that running times reveal less.",
+        "--mcp",
+        help="Answer assistants at /mcp of the HTTP port, by the Model Context Protocol, with the users' tokens.",
+    ),
+]
+McpMaxEpsilon = Annotated[
+    Fraction | None,
+    typer.Option(
+        "--mcp-max-epsilon",
+        parser=make_number_parser("mcp_max_epsilon"),
+        metavar="NUMBER",
+        help="The largest privacy loss of one question of an assistant, below the policy's.",
         show_default=False,
     ),
 ]
-Longest = Annotated[
-    float | None,
+McpBudget = Annotated[
+    Fraction | None,
     typer.Option(
-        "--longest",
-        parser=_parse_seconds,
-        metavar="TIME",
-        help="Stop a statement that has run for this time; if it was charged, this counts as a failure. 0s means no limit. [default: 10min]",
+        "--mcp-budget",
+        parser=make_number_parser("mcp_budget"),
+        metavar="NUMBER",
+        help="The ε of all questions of one user's assistants together, on top of the user's budget.",
         show_default=False,
     ),
 ]
-
-
 Idle = Annotated[
     float | None,
     typer.Option(
         "--idle",
-        parser=_parse_seconds,
+        parser=parse_seconds,
         metavar="TIME",
         help="End PostgreSQL sessions that are idle for this time, such as 3600s.",
         show_default=False,
@@ -240,12 +241,17 @@ class LoginOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class TimeOptions:
-    """How long statements and sessions of a server may last, and at which times it answers."""
+class ServedAssistants:
+    """Whether assistants are answered at /mcp, and their limits."""
 
-    answer_grid: AnswerGrid = None
-    longest: Longest = None
-    idle: Idle = None
+    mcp: Mcp = False
+    mcp_max_epsilon: McpMaxEpsilon = None
+    mcp_budget: McpBudget = None
+    assistants: AssistantFile = None
+
+    def to_options(self) -> AssistantOptions:
+        """Return the limits as `dpsql mcp` takes them."""
+        return AssistantOptions(self.mcp_max_epsilon, self.mcp_budget, self.assistants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +264,8 @@ class _ServerSettings:
     limits: LimitOptions
     login: LoginOptions
     times: TimeOptions
+    idle: float | None
+    assistants: ServedAssistants
     epsilon: Fraction | None
 
     @property
@@ -287,6 +295,8 @@ def serve(
     limits: LimitOptions,
     login: LoginOptions,
     times: TimeOptions,
+    idle: Idle = None,
+    assistants: ServedAssistants,
     check: Check = False,
 ) -> None:
     """Serve analysts over the PostgreSQL protocol (psql, SQLAlchemy and others) and over HTTP, until SIGTERM or Ctrl-C.
@@ -295,7 +305,7 @@ def serve(
     policy, the data and the users, and keeps all connections. The HTTP API requires `dpsql[server]`; without it, only the
     PostgreSQL port is open.
     """
-    settings = _ServerSettings(policy, data, listen, limits, login, times, epsilon)
+    settings = _ServerSettings(policy, data, listen, limits, login, times, idle, assistants, epsilon)
     provider = _make_login_provider(settings)
     if check:
         _check_server(settings)
@@ -317,10 +327,27 @@ def _run_server(settings: _ServerSettings, provider: OidcProvider | None) -> Non
         store.require_issuer(provider.client.issuer)
     service = _open_service(settings, store)
     try:
-        asyncio.run(_serve_until_signal(service, listen, tls, provider))
+        with _open_assistants(settings, service) as endpoint:
+            asyncio.run(_serve_until_signal(service, listen, tls, provider, endpoint))
     finally:
         service.close()
         store.close()
+
+
+@contextmanager
+def _open_assistants(settings: _ServerSettings, service: Service) -> Iterator[AssistantEndpoint | None]:
+    """Yield the path of assistants with the file of what they have spent, or None without --mcp."""
+    if not settings.assistants.mcp:
+        yield None
+        return
+    require_sdk()
+    from dpsql.interfaces.mcp.calls import AssistantCalls
+    from dpsql.interfaces.mcp.serving import AssistantEndpoint as Found
+    from dpsql.interfaces.server.sockets import log_event
+
+    limits, allowances = settings.assistants.to_options().open_limits(settings.policy)
+    with closing(allowances):
+        yield Found(AssistantCalls(service, limits, allowances, log_event))
 
 
 def _open_service(settings: _ServerSettings, users: UserStore) -> Service:
@@ -349,13 +376,17 @@ def _open_service(settings: _ServerSettings, users: UserStore) -> Service:
             connections=limits.connections,
             statement_seconds=Limits().statement_seconds if times.longest is None else times.longest,
             answer_grid=times.answer_grid or 0.0,
-            idle_seconds=times.idle or 0.0,
+            idle_seconds=settings.idle or 0.0,
         ),
     )
 
 
 async def _serve_until_signal(
-    service: Service, listen: ListenOptions, tls: SSLContext | None, provider: OidcProvider | None
+    service: Service,
+    listen: ListenOptions,
+    tls: SSLContext | None,
+    provider: OidcProvider | None,
+    assistants: AssistantEndpoint | None,
 ) -> None:
     """Listen on both ports, and print them; a reload after SIGHUP that fails is in the log."""
     from dpsql.interfaces.server.listener import PgServer
@@ -369,10 +400,13 @@ async def _serve_until_signal(
     doors = [Lifecycle(lambda: listener.start(host, listen.port, in_the_clear=in_the_clear), listener.stop)]
     http_server = _find_http_server()
     if http_server is not None:
-        door = http_server(service, tls=tls, log=log_event, provider=provider)
+        more_routes = None if assistants is None else assistants.make_routes
+        door = http_server(service, tls=tls, log=log_event, provider=provider, more_routes=more_routes)
         doors.append(
             Lifecycle(lambda: door.start(host, listen.http_port, in_the_clear=in_the_clear), door.stop)
         )
+    if assistants is not None and http_server is not None:
+        doors.append(Lifecycle(assistants.start, assistants.stop))
     changes = UserChangeWatcher(service, log_event)
     doors.append(Lifecycle(changes.start, changes.stop))
 

@@ -246,6 +246,19 @@ class UserStore:
             raise OperationalError("cannot open the user store", code="users_unavailable")
         return store
 
+    @classmethod
+    def make_for(cls, name: str) -> Self:
+        """Return a store in memory with one analyst, who has no password that anybody knows: the user of this process."""
+        engine = sa.create_engine(
+            "sqlite://", poolclass=sa.pool.StaticPool, connect_args={"check_same_thread": False}
+        )
+        _METADATA.create_all(engine)
+        store = cls(engine)
+        store.add_user(name, Role.analyst, secrets.token_hex(32))
+        for each in store.list_changes():
+            store.mark_noted(each)
+        return store
+
     def get_server_secret(self) -> bytes:
         """Return the server's secret, from which the made-up verifiers of unknown users are derived."""
         found = self._find_server_secret()

@@ -146,8 +146,9 @@ def serving(
     encrypted: bool = False,
     processes: int = 1,
     provider: Any = None,
+    assistants: Callable[[Service, Any], Any] | None = None,
 ) -> Iterator[Served]:
-    """A server until the end."""
+    """A server until the end; `assistants` makes the path of assistants."""
     file = folder / "clinic.duckdb"
     store = UserStore.open(folder / "clinic.users") if file.exists() else prepared(folder)[1]
     service = Service(
@@ -170,19 +171,23 @@ def serving(
             logged.append((event, facts))
 
         listener = PgServer(service, tls=tls, requires_tls=encrypted, log=log)
-        door = HttpServer(service, tls=tls, log=log, provider=provider)
+        path = None if assistants is None else assistants(service, log)
+        door = HttpServer(service, tls=tls, log=log, provider=provider, more_routes=path and path.make_routes)
         try:
             (port,) = await listener.start("127.0.0.1", 0)
             (http_port,) = await door.start("127.0.0.1", 0)
+            if path is not None:
+                await path.start()
         except BaseException as error:
             started.set_exception(error)
             raise
         ended = asyncio.Event()
         found = Served(port, http_port, folder, listener, door, service, logged, asyncio.get_running_loop())
         found.end = ended.set  # type: ignore[attr-defined]
+        found.assistants = path  # type: ignore[attr-defined]
         started.set_result(found)
         await ended.wait()
-        await asyncio.gather(listener.stop(), door.stop())
+        await asyncio.gather(listener.stop(), door.stop(), *([] if path is None else [path.stop()]))
 
     thread = threading.Thread(target=lambda: asyncio.run(run()))
     thread.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.interfaces.server.http import handlers, page
@@ -200,6 +200,10 @@ DOCUMENT = build_document()
 # The HTTP API: authorize each request, pass it to its handler, and answer with JSON or Arrow.
 
 
+RouteMaker = Callable[[ApiContext], Iterable[BaseRoute]]
+"""A function that returns further routes, which authenticate their requests themselves."""
+
+
 class HttpApi:
     """The API of a service. `app` is the ASGI application, without sockets."""
 
@@ -210,6 +214,7 @@ class HttpApi:
         *,
         connections: Callable[[], int] = lambda: 0,
         provider: OidcProvider | None = None,
+        more_routes: RouteMaker | None = None,
     ) -> None:
         self.context = ApiContext(
             service,
@@ -224,6 +229,7 @@ class HttpApi:
                 *(Route(each.path, self._make_endpoint(each), methods=[each.method]) for each in ROUTES),
                 Route("/", self._get_page_file, methods=["GET"]),
                 Route("/page/{name}", self._get_page_file, methods=["GET"]),
+                *(() if more_routes is None else more_routes(self.context)),
             ],
             exception_handlers={HTTPException: self._refuse_unknown_path},
         )

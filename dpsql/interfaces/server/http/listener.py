@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from dpsql.errors import InternalError, ProgrammingError
-from dpsql.interfaces.server.http.api import HttpApi
+from dpsql.interfaces.server.http.api import HttpApi, RouteMaker
 from dpsql.interfaces.server.service import Service
 from dpsql.interfaces.server.sockets import Log, get_network, log_event, make_port_error, require_encryption
 from dpsql.results import json_format
@@ -41,9 +41,12 @@ class HttpServer:
         tls: ssl.SSLContext | None = None,
         log: Log = log_event,
         provider: OidcProvider | None = None,
+        more_routes: RouteMaker | None = None,
     ) -> None:
         self.service, self.tls, self.log = service, tls, log
-        self.api = HttpApi(service, log, connections=lambda: len(self.clients), provider=provider)
+        self.api = HttpApi(
+            service, log, connections=lambda: len(self.clients), provider=provider, more_routes=more_routes
+        )
         for name in ("uvicorn.error", "uvicorn.access"):
             # The API logs every failure, without the words of exceptions.
             logger = logging.getLogger(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -120,17 +121,18 @@ async def read_body(request: Request, model: type[_Model], seconds: float) -> _M
         raise ProgrammingError(
             "the body of a request must be JSON", code="media_type", hint="Content-Type: application/json"
         )
-    late = False
-    try:
-        async with asyncio.timeout(seconds):
-            text = await _read_bytes(request)
-    except TimeoutError:
-        late = True
-    if late:
-        raise OperationalError(f"the body was not received within {seconds:g} seconds", code="slow_body")
+    text = await read_body_bytes(request, seconds)
     if len(text) <= MOST_READ_HERE:
         return parse_body(model, parse_json(text))
     return await asyncio.get_running_loop().run_in_executor(None, lambda: parse_body(model, parse_json(text)))
+
+
+async def read_body_bytes(request: Request, seconds: float) -> bytes:
+    """Read the bytes of a body. Raises ProgrammingError if there are too many, OperationalError if they do not arrive in time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            return await _read_bytes(request)
+    raise OperationalError(f"the body was not received within {seconds:g} seconds", code="slow_body")
 
 
 async def _read_bytes(request: Request) -> bytes:

@@ -1,0 +1,130 @@
+"""Faults of the interface of assistants: whose account it is, how much may be spent, what a cancel and an error tell."""
+
+from __future__ import annotations
+
+from .fault import Fault
+
+_ATTACKS = "tests/interfaces/test_mcp_attacks.py"
+
+FAULTS = (
+    Fault(
+        "assistants-without-a-cap",
+        "dpsql.interfaces.mcp.allowances:AssistantLimits.require_below_cap",
+        "loss > self.max_epsilon",
+        "False",
+        "an assistant spends in one question what its person has limited",
+        f"{_ATTACKS}::test_no_spelling_of_a_question_exceeds_the_cap",
+    ),
+    Fault(
+        "assistants-choose-by-target",
+        "dpsql.interfaces.mcp.calls:AssistantCalls._resolve_loss",
+        "stated.target_error is not None",
+        "False",
+        "a target error in the text chooses a loss above the cap, after it was checked",
+        f"{_ATTACKS}::test_no_spelling_of_a_question_exceeds_the_cap",
+    ),
+    Fault(
+        "assistants-text-not-capped",
+        "dpsql.interfaces.mcp.calls:AssistantCalls._resolve_loss",
+        "losses = [each for each in (given, stated.epsilon) if each is not None]",
+        "losses = [each for each in (given, stated.epsilon) if each is not None][:1]",
+        "the loss in the text is checked only where no argument is given",
+        f"{_ATTACKS}::test_no_spelling_of_a_question_exceeds_the_cap",
+    ),
+    Fault(
+        "assistants-default-above-the-cap",
+        "dpsql.interfaces.mcp.allowances:AssistantLimits.clamp_default",
+        "min(default, self.max_epsilon)",
+        "default",
+        "a question that states no loss is charged more than the cap",
+        f"{_ATTACKS}::test_the_default_loss_is_at_most_the_cap",
+    ),
+    Fault(
+        "assistants-budget-is-no-limit",
+        "dpsql.interfaces.mcp.allowances:AllowanceStore.take_loss",
+        "_ALLOWANCES.c.spent + size <= most",
+        "_ALLOWANCES.c.spent <= most",
+        "assistants spend beyond their budget by a question",
+        f"{_ATTACKS}::test_questions_at_the_same_time_spend_at_most_the_budget",
+    ),
+    Fault(
+        "assistants-budget-by-spelling",
+        "dpsql.interfaces.mcp.allowances:AllowanceStore.take_loss",
+        "normalize_account_name(analyst)",
+        "analyst",
+        "each spelling of a name has a budget of its own",
+        f"{_ATTACKS}::test_processes_share_the_budget_of_a_file",
+    ),
+    Fault(
+        "assistants-budget-given-back",
+        "dpsql.interfaces.mcp.allowances:query_within_budget",
+        "taken and getattr(error, 'charged', None) is False",
+        "taken",
+        "questions that fail after their charge are not counted",
+        f"{_ATTACKS}::test_a_question_of_unknown_charge_stays_counted",
+    ),
+    Fault(
+        "assistants-budget-in-memory",
+        "dpsql.interfaces.cli.mcp:AssistantOptions.open_limits",
+        "None if self.budget is None else file",
+        "None",
+        "a new conversation starts a new process, and with it a new budget",
+        "tests/interfaces/cli/test_mcp.py::test_the_budget_survives_the_process_and_is_an_account_s",
+    ),
+    Fault(
+        "assistants-pages-call",
+        "dpsql.interfaces.mcp.serving:AssistantEndpoint._admit_request",
+        "_require_no_other_origin(request)",
+        "None",
+        "a page of another site, whose name leads to this machine, calls tools with a token that it has",
+        f"{_ATTACKS}::test_pages_and_other_methods_are_refused",
+    ),
+    Fault(
+        "assistants-history-of-all",
+        "dpsql.interfaces.mcp.calls:AssistantCalls._list_history.read_entries",
+        "history.list_last_entries(asked.limit, analyst=call.analyst, kind='charge')",
+        "history.list_last_entries(asked.limit, kind='charge')",
+        "an assistant reads what others have asked",
+        "tests/interfaces/test_mcp.py::test_budgets_and_history_are_the_caller_s_own",
+    ),
+    Fault(
+        "assistants-auditors-ask",
+        "dpsql.interfaces.mcp.calls:_require_query_role",
+        "not user.role.can_query",
+        "False",
+        "who shall oversee the budgets spends them",
+        "tests/interfaces/test_mcp.py::test_budgets_and_history_are_the_caller_s_own",
+    ),
+    Fault(
+        "assistants-cancel-as-owners",
+        "dpsql.interfaces.mcp.calls:AssistantCalls._run_work",
+        "runner.cancel()",
+        "runner.stop()",
+        "a cancel of a client ends a charged statement, so that whether it had ended tells of rows",
+        f"{_ATTACKS}::test_a_cancelled_call_goes_on_after_its_charge[streams]",
+    ),
+    Fault(
+        "assistants-cancel-nothing",
+        "dpsql.interfaces.mcp.calls:AssistantCalls._run_work",
+        "runner.cancel()",
+        "None",
+        "a cancelled question is charged nevertheless",
+        f"{_ATTACKS}::test_a_cancelled_call_ends_before_its_charge[http]",
+    ),
+    Fault(
+        "assistants-read-exceptions",
+        "dpsql.interfaces.mcp.calls:AssistantCalls.call_tool",
+        "json_format.make_unforeseen_error(getattr(error, 'charged', None))",
+        "OperationalError(str(error), code='internal')",
+        "the words of an exception, which may quote a row, reach the model and its provider",
+        f"{_ATTACKS}::test_an_unforeseen_failure_has_no_words",
+    ),
+    Fault(
+        "assistants-outcomes-unnoted",
+        "dpsql.interfaces.mcp.calls:AssistantCalls._query.run_query",
+        "outcome.record_answer(result)",
+        "None",
+        "the audit log says of charged answers that nothing was charged",
+        "tests/interfaces/test_mcp.py::test_calls_are_events_of_the_audit_log",
+    ),
+)
