@@ -93,9 +93,9 @@ FAULTS = (
     ),
     Fault(
         "a-value-is-cast-or-fails",
-        "dpsql.backends.duckdb.files:_build_typed_query",
-        '_AS_TYPE.get(types.get(column, ""), "{0}")',
-        '_AS_TYPE.get(types.get(column, ""), "{0}").replace("TRY_CAST", "CAST")',
+        "dpsql.backends.duckdb.cells:build_typed_query",
+        "build_cell(reading.find_cell(column), quote_identifier(column))",
+        "build_cell(reading.find_cell(column), quote_identifier(column)).replace('TRY_CAST', 'CAST')",
         "one row with a word for a number makes a file unreadable",
         "tests/backends/test_files.py::test_value_changes_no_type_and_raises_no_error",
     ),

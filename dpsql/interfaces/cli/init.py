@@ -23,6 +23,7 @@ from dpsql.interfaces.cli.options import Database
 from dpsql.interfaces.shell.answers import escape_unprintable
 from dpsql.policy.domain import ColumnType, parse_bounds, parse_values
 from dpsql.policy.names import find_name_problem, normalize_name
+from dpsql.policy.readings import ReadingProposal, TableReading
 from dpsql.policy.request.loss import parse_amount
 from dpsql.policy.skeleton import (
     ColumnDecision,
@@ -292,6 +293,7 @@ def init(
         decisions=decisions,
         sources="; ".join(sources),
         types_are_guessed=found.types_are_guessed,
+        readings=found.readings,
     )
     if str(target) == "-":
         print(text, end="")
@@ -313,16 +315,17 @@ class _FoundSchema:
     required: Mapping[str, AbstractSet[str]]
     checks: Mapping[str, Sequence[str]]
     types_are_guessed: bool
+    readings: Mapping[str, ReadingProposal]
 
     @classmethod
     def from_database(cls, place: Path | str, stated_keys: Mapping[str, TableKeys]) -> Self:
         """Read the schema; `stated_keys` are those of tables without keys in the database, by normalized name."""
-        from dpsql.backends.duckdb import DuckDBBackend
+        from dpsql.backends.duckdb.files import find_file_tables
+        from dpsql.backends.duckdb.guesses import guess_tables
 
-        with closing(_open_backend(place)) as backend:
-            schema = backend.read_schema()
-            suggested = backend.suggest_columns() if isinstance(backend, DuckDBBackend) else {}
-            schema |= suggested
+        suggested, readings = guess_tables(find_file_tables(place)) if isinstance(place, Path) else ({}, {})
+        with closing(_open_backend(place, readings)) as backend:
+            schema = backend.read_schema() | suggested
             origins = {table: backend.find_origin(table) for table in schema}
             keys = backend.read_table_keys()
         keys |= {
@@ -336,6 +339,7 @@ class _FoundSchema:
             {table: found.not_null_columns for table, found in origins.items() if found is not None},
             {table: found.check_constraints for table, found in origins.items() if found is not None},
             bool(suggested),
+            readings,
         )
 
     def list_constrained_columns(self) -> dict[str, dict[str, object]]:
@@ -368,14 +372,17 @@ def _make_policy_path(place: Path | str) -> Path:
     return Path(f"{name if re.fullmatch(_PLAIN, name) else 'database'}.yaml")
 
 
-def _open_backend(place: Path | str) -> DuckDBBackend | PostgresBackend | ClickHouseBackend:
+def _open_backend(
+    place: Path | str, readings: Mapping[str, ReadingProposal]
+) -> DuckDBBackend | PostgresBackend | ClickHouseBackend:
     """Open the database whose schema is read. Raises ProgrammingError for Spark, whose catalog has no keys."""
     from dpsql.backends.clickhouse.connection import ClickHouseBackend
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.backends.postgres.connection import PostgresBackend
 
     if isinstance(place, Path):
-        return DuckDBBackend(place)
+        written = {normalize_name(table): TableReading(file=found.file) for table, found in readings.items()}
+        return DuckDBBackend(place, readings=written)
     if is_chdb(place):
         return ClickHouseBackend(place)
     if is_spark(place):
