@@ -62,8 +62,12 @@ class TableKeys:
 
 @dataclass(frozen=True, slots=True)
 class ColumnDecision:
-    """The decisions for a column: bounds or values as in YAML, whether NULL may occur (None: undecided), whether it is `omitted`."""
+    """The decisions for a column: bounds or values as in YAML, whether NULL may occur (None: undecided), whether it is `omitted`.
 
+    A `type` replaces the one that was guessed from the texts of a file.
+    """
+
+    type: ColumnType | None = None
     bounds: tuple[Any, Any] | None = None
     values: tuple[Any, ...] | None = None
     nullable: bool | None = None
@@ -319,6 +323,7 @@ def _iterate_table_lines(
         )
         bad_name = find_name_problem(column, "column", dots=True)
         own = decided.columns.get(normalize_name(column), ColumnDecision())
+        known = own.type or known
         if listed is not None and not bad_name:
             yield f"      # {_format_name(column)}: {{type: {listed}, max_elements: TODO}}  # a list: set the maximum number of elements per row"
         elif known is None or bad_name:

@@ -18,7 +18,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.backends.duckdb import DuckDBBackend
+from dpsql.backends.duckdb import DuckDBBackend, csv_files
 from dpsql.backends.duckdb.files import make_file_table, resolve_file_table
 from dpsql.policy.engine_types import POLICY_TYPES
 from dpsql.policy.names import NameMap
@@ -144,6 +144,18 @@ def test_no_optimizer_decides_whether_a_file_opens(tmp_path: Path, written: Any)
             connection.execute(f"SET disabled_optimizers = '{','.join(disabled)}'")
             for path, kinds, expected in files:
                 assert _same(_opened(connection, path, kinds), expected), (name, kinds)
+
+
+@pytest.mark.parametrize("disabled", ["", "type_pushdown"])
+def test_engines_reader_reads_a_broken_cell_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disabled: str
+) -> None:
+    """The other reader, which would take over, hides no failure of this one."""
+    monkeypatch.setattr(csv_files, "iterate_rows", None)
+    rows, expected = next(iter(_rows(("double", "double"))))
+    with duckdb.connect() as connection:
+        connection.execute(f"SET disabled_optimizers = '{disabled}'")
+        assert _same(_opened(connection, _csv(tmp_path / "t", rows), ("double", "double")), expected)
 
 
 @pytest.mark.parametrize("disabled", ["", "type_pushdown"])

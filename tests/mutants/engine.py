@@ -94,8 +94,8 @@ FAULTS = (
     Fault(
         "a-value-is-cast-or-fails",
         "dpsql.backends.duckdb.cells:build_typed_query",
-        "build_cell(reading.find_cell(column), quote_identifier(column))",
-        "build_cell(reading.find_cell(column), quote_identifier(column)).replace('TRY_CAST', 'CAST')",
+        "f'{build_cell(reading.find_cell(column), quote_identifier(column))} AS {quote_identifier(column)}'",
+        "f\"{build_cell(reading.find_cell(column), quote_identifier(column)).replace('TRY_CAST', 'CAST')} AS {quote_identifier(column)}\"",
         "one row with a word for a number makes a file unreadable",
         "tests/backends/test_files.py::test_value_changes_no_type_and_raises_no_error",
     ),

@@ -55,8 +55,16 @@ def guess_file(table: FileTable) -> FileReading:
     separator = max(SEPARATORS, key=lambda each: sum(line.count(each) for line in first))
     widths = Counter(line.count(separator) + 1 for line in first if line)
     width = max(widths, key=lambda each: (widths[each], each), default=1)
-    number = next((place for place, line in enumerate(first, 1) if line.count(separator) + 1 == width), 1)
-    cells = [cell.strip().strip('"') for cell in first[number - 1].split(separator)]
+    split = [[cell.strip().strip('"') for cell in line.split(separator)] for line in first]
+    number = next(
+        (
+            place
+            for place, cells in enumerate(split, 1)
+            if len(cells) == width and sum(map(bool, cells)) >= max(1, width - 1)
+        ),
+        1,
+    )  # a title may be followed by separators, and the column of row numbers may have no name
+    cells = split[number - 1]
     if _NUMBER.fullmatch(cells[0]) and 2 * sum(_NUMBER.fullmatch(cell) is not None for cell in cells) >= len(
         cells
     ):

@@ -64,7 +64,6 @@ def _describe_unread_texts(rules: Policy, database: Path | Mapping[str, Path]) -
 
 def _describe_texts(found: UnreadTexts) -> str:
     many, cell = found.n_unread, found.reading
-    count = "1 text is" if many == 1 else f"{many:,} texts are"
     shown = escape_unprintable(found.first_text)
     shown = shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
     if found.proposed is not None:
@@ -78,7 +77,7 @@ def _describe_texts(found: UnreadTexts) -> str:
     else:
         remedy = _WRITTEN[cell.kind]
     return (
-        f"{count} not a valid {cell.kind} ({_format_share(many, found.n_texts)} of {found.n_texts:,}), and {'is' if many == 1 else 'are'}"
+        f"{many:,} of {found.n_texts:,} texts ({_format_share(many, found.n_texts)}) {'is' if many == 1 else 'are'} not a valid {cell.kind},"
         f" read as NULL, the first in row {found.first_row:,}: {shown}; {remedy}"
     )
 
@@ -128,10 +127,9 @@ def _describe_unlisted_values(
     counts = backend.read_counts(queries)
     for named, many, whole in zip(asked, counts[::2], counts[1::2], strict=True):
         if many:
-            read = "value is" if many == 1 else "values are"
             yield (
-                f"{named}: {many:,} {read} none of the listed values ({_format_share(many, whole)} of {whole:,}), and"
-                f" {'is' if many == 1 else 'are'} read as NULL"
+                f"{named}: {many:,} of {whole:,} values ({_format_share(many, whole)}) {'is' if many == 1 else 'are'} none of the listed ones,"
+                " read as NULL"
             )
 
 

@@ -311,24 +311,24 @@ tables:
     )
     said = run("check", policy).out
     assert (
-        "stays.cost: 3 texts are not a valid double (75% of 4), and are read as NULL, the first in row 1: 12,5;"
+        "stays.cost: 3 of 4 texts (75%) are not a valid double, read as NULL, the first in row 1: 12,5;"
         ' write decimal: "," for the column if all are written so' in said
     )
     assert (
-        "stays.day: 2 texts are not a valid date (66% of 3), and are read as NULL, the first in row 2: 31.01.2026;"
+        "stays.day: 2 of 3 texts (66%) are not a valid date, read as NULL, the first in row 2: 31.01.2026;"
         ' write format: "%d.%m.%Y"' in said
     )
     assert (
-        "stays.person: 1 text is not a valid integer (25% of 4), and is read as NULL, the first in row 5: p9;"
+        "stays.person: 1 of 4 texts (25%) is not a valid integer, read as NULL, the first in row 5: p9;"
         in said
     )
-    assert "charges.n: 1 text is not a valid integer" in said
+    assert "charges.n: 1 of 5 texts (20%) is not a valid integer" in said
     assert "take no bounds, values or limits from them" in said
     assert "stays.note:" not in said
     assert "stays: 2 rows have no person, so they belong to no privacy unit and no answer reads them" in said
     assert "charges: 3 rows reference no row of stays with a unit, so no answer reads them" in said
     said = run("check", policy, tmp_path).out  # the same files as a folder
-    assert "stays.cost: 3 texts are not a valid double" in said
+    assert "stays.cost: 3 of 4 texts (75%) are not a valid double" in said
 
 
 def test_check_counts_unlisted_values_and_rows_beyond_the_limit(run: Run, tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ tables:
         encoding="utf-8",
     )
     ran = run("check", policy)
-    assert "stays.ward: 4 values are none of the listed values (33% of 12), and are read as NULL" in ran.out
+    assert "stays.ward: 4 of 12 values (33%) are none of the listed ones, read as NULL" in ran.out
     assert (
         "stays: 1 of 8 units (12%) have more than 3 rows, and an answer leaves out 2 of their rows" in ran.out
     )
