@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.backends.duckdb import csv_files
+from dpsql.backends.duckdb import DuckDBBackend, csv_files
 from dpsql.backends.duckdb.cells import build_cell
 from dpsql.backends.duckdb.files import make_file_table, resolve_file_table
 from dpsql.policy.names import NameMap
@@ -283,6 +283,53 @@ def test_keys_of_texts_are_refused_where_no_file_of_texts_is(tmp_path: Path) -> 
         made.execute(f"COPY (SELECT DATE '2026-01-01' AS a) TO '{tmp_path / 't.parquet'}'")
     with pytest.raises(dpsql.ProgrammingError, match=r"t: a\.format is only valid for files of texts"):
         dpsql.connect(tmp_path / "t.parquet", policy=policy, ledger=":memory:")
+
+
+@pytest.mark.parametrize(
+    "address", ["s3://bucket/t.parquet", "gs://bucket/t", "abfss://a@b/t.csv", "hdfs://host/t"]
+)
+def test_object_stores_are_named(address: str) -> None:
+    """With what to do, wherever the address stands."""
+    policy = {
+        "version": 1,
+        "privacy_unit": "person",
+        "budget": {"epsilon": 1},
+        "tables": {"t": {"unit": "row"}},
+    }
+    named = {**policy, "tables": {"t": {"unit": "row", "source": address}}}
+    for database, rules in ((address, policy), ({"t": address}, policy), (None, named)):
+        with pytest.raises(
+            dpsql.ProgrammingError, match=f"files of {address.partition(':')[0]}: are not read"
+        ) as caught:
+            dpsql.connect(database, policy=rules, ledger=":memory:")
+        assert "copy them into a folder" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("inside", ["_delta_log/0.json", "metadata/1.metadata.json", ".hoodie/x"])
+def test_folders_of_table_formats_are_refused(tmp_path: Path, inside: str) -> None:
+    """Their Parquet files hold removed rows as well: alone, in a folder of tables, and by a pattern of the files."""
+    folder = tmp_path / "shop" / "orders"
+    (folder / inside).parent.mkdir(parents=True)
+    (folder / inside).write_text("{}")
+    with duckdb.connect() as made:
+        made.execute(f"COPY (SELECT 1 AS a) TO '{folder / 'part.parquet'}'")
+    for source in (folder, tmp_path / "shop", *([] if "metadata" in inside else [f"{folder}/*.parquet"])):
+        with pytest.raises(dpsql.ProgrammingError, match="removed and former rows"):
+            DuckDBBackend({"orders": source} if "*" in str(source) else source)
+
+
+def test_data_frames_of_spark_are_refused_with_what_to_save() -> None:
+    """They are plans, which Spark computes anew each time."""
+    frame = type("DataFrame", (), {"__module__": "pyspark.sql.classic.dataframe"})()
+    policy = {
+        "version": 1,
+        "privacy_unit": "person",
+        "budget": {"epsilon": 1},
+        "tables": {"t": {"unit": "row"}},
+    }
+    with pytest.raises(dpsql.ProgrammingError, match="the table t is a data frame of Spark") as caught:
+        dpsql.connect({"t": frame}, policy=policy, ledger=":memory:")
+    assert 'frame.write.saveAsTable("t")' in str(caught.value.hint)
 
 
 def test_workbooks(tmp_path: Path) -> None:

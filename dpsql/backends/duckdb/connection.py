@@ -85,6 +85,7 @@ class DataSources:
             return cls(database)
         tables = {name: _resolve_source(table) for name, table in database.items()}
         files = {name: table for name, table in tables.items() if isinstance(table, FileTable)}
+        refuse_spark_frames(tables)
         frames = {name: to_typed_frame(table) for name, table in tables.items() if name not in files}
         untyped = frozenset((name, column) for name, (_, columns) in frames.items() for column in columns)
         return cls({**files, **{name: frame for name, (frame, _) in frames.items()}}, None, files, untyped)
@@ -144,6 +145,22 @@ def require_text_files(readings: Mapping[str, TableReading], texts: Collection[s
                 f"{table}: {reading.options[0]} is only valid for files of texts: CSV, Excel, JSON and SQLite",
                 code="reading",
                 hint="delete the key; convert such texts in a view, or save the table as CSV",
+            )
+
+
+def refuse_spark_frames(tables: Mapping[str, Any]) -> None:
+    """Raise ProgrammingError (`frame`) for a data frame of Spark, and say what to save.
+
+    Such a frame is a plan, which Spark computes anew for each statement: what it reads may have changed, and an expression of it may be
+    random, read the clock, or fail for one row.
+    """
+    for name, table in tables.items():
+        if type(table).__module__.startswith("pyspark."):
+            raise ProgrammingError(
+                f"the table {name} is a data frame of Spark, which is computed anew for each statement",
+                code="frame",
+                hint=f'save it once: frame.write.saveAsTable("{name}"), and connect(spark, …); or frame.write.parquet("{name}.parquet"), '
+                f'and connect({{"{name}": "{name}.parquet"}}, …)',
             )
 
 

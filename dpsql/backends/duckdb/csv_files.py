@@ -97,7 +97,7 @@ def read_header(file: Path, reading: FileReading) -> CsvHeader:
     separator = reading.separator or found
     if separator == "|" and reading.encoding in _WIDE:
         raise UnreadableLineError(number, f"the separator | is not read in {reading.encoding}")
-    cells = _split_cells(text, separator, number)
+    cells = split_cells(text, separator, number)
     if cells is None or not any(cell and cell.strip() for cell in cells):
         raise UnreadableLineError(
             number, "it names no columns", "if a later line names them, write `file: {header: 3}` in the policy's table, with its number"
@@ -234,7 +234,7 @@ def iterate_rows(file: Path, header: CsvHeader, reading: FileReading) -> Iterato
             while line := lines.readline():
                 number += 1
                 start, text = number, line.rstrip("\r\n")
-                while (cells := _split_cells(text, header.separator, start)) is None:
+                while (cells := split_cells(text, header.separator, start)) is None:
                     further = _read_to_quotation_mark(lines)
                     if further is None:
                         raise UnreadableLineError(start, "a quotation mark is not closed", _QUOTE_HINT)
@@ -282,10 +282,10 @@ def _fit_cells(
     )
 
 
-def _split_cells(line: str, separator: str, number: int) -> list[str | None] | None:
+def split_cells(line: str, separator: str, number: int) -> list[str | None] | None:
     """Return the cells of a line without its end, or None if a quotation mark is still open.
 
-    >>> _split_cells('1,"a ""b"", c",,x"y', ",", 1)
+    >>> split_cells('1,"a ""b"", c",,x"y', ",", 1)
     ['1', 'a "b", c', None, 'x"y']
     """
     if '"' not in line:

@@ -37,6 +37,10 @@ _HOLDS_NAN = "can_have_nan = true"
 """What a file says of the least and the greatest value of its parts does not count NaN. An engine that goes by it leaves
 out rows, or takes all, by the values of other people's rows beside them.
 """
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)
+"""Addresses of object stores and servers: s3://bucket/…, and s3:/bucket/… once it was a path."""
+_LAKES = {"Delta Lake": "_delta_log", "Apache Iceberg": "metadata/*.metadata.json", "Apache Hudi": ".hoodie"}
+"""Table formats by what their folders hold."""
 _PATTERN = frozenset("*?[")
 _PLACE = re.compile(
     r"[\w ]+ Error: (?:(?:Malformed JSON|JSON transform error) in file \"(?P<file>[^\"]*)\","
@@ -83,12 +87,37 @@ class FileTable:
         return self.format.is_read_lazily and tuple(map(_compute_file_mark, self.files)) != self.marks
 
 
+def refuse_unread_places(place: str | Path) -> None:
+    """Raise ProgrammingError (`source`) for places that are not read: object stores, and folders of table formats.
+
+    A folder of Delta Lake, Iceberg or Hudi has files with removed and former rows, so its Parquet files are not the table.
+    """
+    scheme = _SCHEME.match(str(place))
+    if scheme is not None:
+        raise ProgrammingError(
+            f"files of {scheme[1]}: are not read: dpsql opens files of this machine only",
+            code="source",
+            hint="copy them into a folder and name that; or make a table of them in Spark or PostgreSQL, and connect to it",
+        )
+    folder = Path(place)
+    if not folder.is_dir():
+        return
+    for name, inside in _LAKES.items():
+        if next(folder.rglob(inside), None) is not None:
+            raise ProgrammingError(
+                f"{place} is a table of {name}, whose files also hold removed and former rows",
+                code="source",
+                hint="save its present rows as Parquet files into another folder; Spark reads tables of Delta Lake and Iceberg in place",
+            )
+
+
 def find_file_tables(path: str | Path) -> dict[str, FileTable]:
     """Return the tables that a file or a folder holds, by name; none if it is not one of those.
 
     A file has one table, of its own name without the ending. In a folder each file is a table, and so is each folder
     with Parquet files below it. Raises OperationalError where two tables have one name.
     """
+    refuse_unread_places(path)
     place = Path(path)
     if not place.is_dir():
         if _PATTERN & set(str(path)) and not place.exists():
@@ -133,6 +162,7 @@ def resolve_file_table(source: str | Path) -> FileTable:
     """
     if "\0" in str(source):
         raise OperationalError("a file name cannot contain NUL", code="no_database")
+    refuse_unread_places(source)
     place = Path(source)
     if place.is_dir():
         found = sorted(place.rglob("*.parquet"))
@@ -141,6 +171,9 @@ def resolve_file_table(source: str | Path) -> FileTable:
     else:
         found = [place]
     files = tuple(Path(os.path.realpath(each)) for each in found)
+    for folder in {file.parent for file in files if not place.is_dir()}:
+        if any((folder / inside).exists() for inside in ("_delta_log", ".hoodie")):
+            refuse_unread_places(folder)
     if not files or not all(file.is_file() for file in files):
         raise OperationalError(f"the file {source} does not exist", code="no_database")
     formats = {_find_format(file) for file in files}

@@ -13,7 +13,15 @@ import duckdb
 
 from dpsql.backends.duckdb import sources, workbooks
 from dpsql.backends.duckdb.cells import build_cell
-from dpsql.backends.duckdb.csv_files import iterate_rows, name_columns, open_bytes, open_text, read_header
+from dpsql.backends.duckdb.csv_files import (
+    UnreadableLineError,
+    iterate_rows,
+    name_columns,
+    open_bytes,
+    open_text,
+    read_header,
+    split_cells,
+)
 from dpsql.backends.duckdb.files import FileTable, describe_json_columns, read_guarded
 from dpsql.policy.names import quote_literal
 from dpsql.policy.readings import SEPARATORS, CellReading, FileReading, ReadingProposal, TableReading
@@ -53,9 +61,9 @@ def guess_file(table: FileTable) -> FileReading:
     if not first or first[0].lower().startswith("sep="):
         return found
     separator = max(SEPARATORS, key=lambda each: sum(line.count(each) for line in first))
-    widths = Counter(line.count(separator) + 1 for line in first if line)
+    split = [_split_line(line, separator) for line in first]
+    widths = Counter(len(cells) for cells in split if any(cells))
     width = max(widths, key=lambda each: (widths[each], each), default=1)
-    split = [[cell.strip().strip('"') for cell in line.split(separator)] for line in first]
     number = next(
         (
             place
@@ -70,6 +78,14 @@ def guess_file(table: FileTable) -> FileReading:
     ):
         return found.model_copy(update={"separator": separator, "names": name_columns([""] * len(cells))})
     return found.model_copy(update={"header": number}) if number > 1 else found
+
+
+def _split_line(line: str, separator: str) -> list[str]:
+    """Return the cells of a line; none of one that ends within a quoted text."""
+    try:
+        return [(cell or "").strip() for cell in split_cells(line, separator, 1) or ()]
+    except UnreadableLineError:
+        return []
 
 
 def _is_utf8(table: FileTable) -> bool:
