@@ -35,8 +35,9 @@ def make_workbook(
 
 
 def list_sheets(file: Path) -> list[str]:
-    """Return the names of a workbook's sheets."""
-    return [str(name) for name in _open_workbook(file).sheet_names]
+    """Return the names of the tables in a workbook: those of its sheets, or the file's if it has one sheet only."""
+    sheets = [str(name) for name in _open_workbook(file).sheet_names]
+    return sheets if len(sheets) > 1 else [file.stem]
 
 
 def read_sheet(

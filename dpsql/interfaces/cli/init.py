@@ -438,12 +438,15 @@ def _open_backend(
 ) -> DuckDBBackend | PostgresBackend | ClickHouseBackend:
     """Open the database whose schema is read. Raises ProgrammingError for Spark, whose catalog has no keys."""
     from dpsql.backends.clickhouse.connection import ClickHouseBackend
-    from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.backends.postgres.connection import PostgresBackend
 
     if isinstance(place, Path):
-        written = {normalize_name(table): TableReading(file=found.file) for table, found in readings.items()}
-        return DuckDBBackend(place, readings=written)
+        try:
+            return _open_files(place, readings, ragged=False)
+        except OperationalError as error:
+            if error.code != "source" or not readings:
+                raise
+        return _open_files(place, readings, ragged=True)  # dpsql check names the line, and what to write
     if is_chdb(place):
         return ClickHouseBackend(place)
     if is_spark(place):
@@ -453,6 +456,15 @@ def _open_backend(
             hint="run dpsql init on a Parquet file or folder with the same columns",
         )
     return PostgresBackend(place, warns=False)
+
+
+def _open_files(place: Path, readings: Mapping[str, ReadingProposal], *, ragged: bool) -> DuckDBBackend:
+    from dpsql.backends.duckdb import DuckDBBackend
+
+    files = {table: found.file.model_copy(update={"ragged": ragged}) for table, found in readings.items()}
+    return DuckDBBackend(
+        place, readings={normalize_name(table): TableReading(file=file) for table, file in files.items()}
+    )
 
 
 def _make_exists_error(target: Path) -> OperationalError:
