@@ -20,6 +20,7 @@ from dpsql.backends.duckdb.csv_files import UnreadableLineError, insert_rows, na
 from dpsql.errors import ProgrammingError
 from dpsql.policy.names import normalize_name, quote_identifier
 from dpsql.policy.readings import CellReading, FileReading, TableReading
+from dpsql.version import write_pip_command
 
 
 def make_workbook(
@@ -118,6 +119,8 @@ def _open_workbook(file: Path) -> Any:
         from python_calamine import CalamineWorkbook
     except ImportError:
         raise ProgrammingError(
-            "Excel workbooks require python-calamine", code="extra", hint="pip install 'dpsql[excel]', or save the sheet as CSV"
+            "Excel workbooks require python-calamine",
+            code="extra",
+            hint=f"{write_pip_command('excel')}; or save the sheet as CSV",
         ) from None  # fmt: skip
     return CalamineWorkbook.from_path(str(file))
