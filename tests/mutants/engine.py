@@ -101,20 +101,9 @@ FAULTS = (
     ),
     Fault(
         "progress-printed",
-        "dpsql.backends.duckdb.connection",
-        """
-        (
-            "SET disabled_filesystems = 'LocalFileSystem'",
-            f"SET disabled_optimizers = '{UNSOUND}'",
-            _NO_PROGRESS,
-        )
-        """,
-        """
-        (
-            "SET disabled_filesystems = 'LocalFileSystem'",
-            f"SET disabled_optimizers = '{UNSOUND}'",
-        )
-        """,
+        "dpsql.backends.duckdb.connection:_disable_progress",
+        "connection.execute('PRAGMA disable_progress_bar')",
+        "pass",
         "how far a long query is, which is exact, stands on standard output",
         "tests/backends/test_lockdown.py::test_seal_disables_progress_output",
     ),
