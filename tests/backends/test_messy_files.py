@@ -332,6 +332,29 @@ def test_data_frames_of_spark_are_refused_with_what_to_save() -> None:
     assert 'frame.write.saveAsTable("t")' in str(caught.value.hint)
 
 
+def test_values_in_names_of_folders_are_read_as_declared(tmp_path: Path) -> None:
+    """They are texts, and one that is none of the type is NULL; a condition on them reads the same rows."""
+    for year in ("2024", "2025", "x"):
+        folder = tmp_path / "t" / f"year={year}"
+        folder.mkdir(parents=True)
+        with duckdb.connect() as made:
+            made.execute(f"COPY (SELECT i AS id FROM range(10) t(i)) TO '{folder / 'part.parquet'}'")
+    columns: dict[str, Any] = {"year": {"type": "integer", "bounds": [2000, 2030]}}
+    policy = {
+        "version": 1,
+        "privacy_unit": "person",
+        "budget": {"epsilon": 10**10},
+        "tables": {"t": {"unit": "id", "rows_per_unit": 3, "columns": columns}},
+    }
+    for kind in ("integer", "varchar"):
+        columns["year"] = {**columns["year"], "type": kind} if kind == "integer" else {"type": kind}
+        year = "2025" if kind == "integer" else "'2025'"
+        with dpsql.connect(tmp_path / "t", policy=policy, ledger=":memory:", epsilon=10**8) as opened:
+            assert opened.query(f"SELECT COUNT(*) FROM t WHERE year = {year}").rows == ((10,),)
+            missing = opened.query("SELECT COUNT(*) FROM t WHERE year IS NULL").rows
+            assert missing == ((10 if kind == "integer" else 0,),)
+
+
 def test_workbooks(tmp_path: Path) -> None:
     """A sheet by its name or the table's: numbers, dates, texts, formulas without a value, and rows above the names."""
     openpyxl = pytest.importorskip("openpyxl")

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import duckdb
 
 from dpsql.backends.duckdb import sources, workbooks
-from dpsql.backends.duckdb.cells import build_typed_query
+from dpsql.backends.duckdb.cells import PLAIN, build_cell, build_typed_query
 from dpsql.backends.duckdb.csv_files import UnreadableLineError, insert_columns, make_csv, stage_texts
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.ledger.workers import run_interruptibly
@@ -115,7 +115,7 @@ def find_file_tables(path: str | Path) -> dict[str, FileTable]:
     """Return the tables that a file or a folder holds, by name; none if it is not one of those.
 
     A file has one table, of its own name without the ending. In a folder each file is a table, and so is each folder
-    with Parquet files below it. Raises OperationalError where two tables have one name.
+    with Parquet files below it; a folder of folders such as `year=2024` is one table. Raises OperationalError where two tables have one name.
     """
     refuse_unread_places(path)
     place = Path(path)
@@ -136,6 +136,8 @@ def find_file_tables(path: str | Path) -> dict[str, FileTable]:
         )
         return dict.fromkeys(names, table)
     tables: dict[str, FileTable] = {}
+    if _is_partitioned(place):
+        return {_get_table_name(place): resolve_file_table(place)}
     for entry in sorted(place.iterdir()):
         known = _find_format(entry)
         if entry.name.startswith(".") or not (entry.is_dir() or (known is not None and not known.needs_name)):
@@ -153,6 +155,12 @@ def find_file_tables(path: str | Path) -> dict[str, FileTable]:
             hint=f"files of tables end in {_format_endings()}",
         )
     return tables
+
+
+def _is_partitioned(folder: Path) -> bool:
+    """Return whether a folder is one table whose folders name values: it has nothing but folders such as `year=2024`."""
+    entries = [entry for entry in folder.iterdir() if not entry.name.startswith((".", "_"))]
+    return bool(entries) and all(entry.is_dir() and "=" in entry.name for entry in entries)
 
 
 def resolve_file_table(source: str | Path) -> FileTable:
@@ -236,13 +244,23 @@ def list_lazy_paths(tables: Mapping[str, FileTable]) -> list[str]:
 
 
 def _make_parquet(
-    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], _: TableReading
+    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], reading: TableReading
 ) -> None:
-    """Make a view on the files, of which the engine reads the parts that a statement needs."""
-    parts = any("=" in part for file in files for part in file.parts[:-1])
-    options = f"hive_partitioning = {str(parts).lower()}, hive_types_autocast = false, {_HOLDS_NAN}"
+    """Make a view on the files, of which the engine reads the parts that a statement needs.
+
+    Values in names of folders are texts, and are read as the policy declares their columns.
+    """
+    keys = {part.partition("=")[0] for file in files for part in file.parts[:-1] if "=" in part}
+    options = f"hive_partitioning = {str(bool(keys)).lower()}, hive_types_autocast = false, {_HOLDS_NAN}"
     rows = f"read_parquet({_quote_list(map(str, files))}, {options})"
-    connection.execute(f"CREATE VIEW {quote_identifier(name)} AS SELECT * FROM {rows}")
+    named = [str(column) for column, *_ in connection.execute(f"DESCRIBE FROM {rows}").fetchall()]
+    read = ", ".join(
+        f"{build_cell(reading.find_cell(column), quote_identifier(column))} AS {quote_identifier(column)}"
+        for column in named
+        if column in keys and reading.find_cell(column).kind in PLAIN
+    )
+    selected = f"* REPLACE ({read})" if read else "*"
+    connection.execute(f"CREATE VIEW {quote_identifier(name)} AS SELECT {selected} FROM {rows}")
     columns = connection.execute(f"DESCRIBE {quote_identifier(name)}").fetchall()
     alike = len({_read_parquet_schema(connection, file) for file in files}) == 1
     decoded = [column for column, kind, *_ in columns if not alike or kind not in _WHOLE]
