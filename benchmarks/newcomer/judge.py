@@ -40,8 +40,9 @@ class Tried:
 
 def try_file(written: Written, folder: Path) -> Tried:
     """Write a file and try it. Each run of a command that needs a change of the policy is one try."""
-    if written.file.endswith(".xlsx") and importlib.util.find_spec("python_calamine") is None:
-        return Tried(written.program, "not tried", 0, "python-calamine is not installed")
+    missing = [name for name in ("openpyxl", "python_calamine") if importlib.util.find_spec(name) is None]
+    if written.file.endswith(".xlsx") and missing:
+        return Tried(written.program, "not tried", 0, f"{missing[0]} is not installed")
     file, policy = folder / written.file, folder / "visits.yaml"
     written.write(file, list_visits())
     drafted = _run("init", file, "-o", policy)

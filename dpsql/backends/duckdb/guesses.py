@@ -156,7 +156,9 @@ def guess_cell(connection: duckdb.DuckDBPyConnection, texts: Sequence[str]) -> t
         return CellReading("varchar"), ""
     if {text.strip().lower() for text in told} <= {"true", "false"}:
         return CellReading("boolean"), ""
-    if (plain := next(_iterate_readable(connection, told, map(CellReading, _KINDS)), None)) is not None:
+    # A date is also read of a text that goes on with a time of day.
+    kinds = [kind for kind in _KINDS if not (kind == "date" and any(":" in text for text in told))]
+    if (plain := next(_iterate_readable(connection, told, map(CellReading, kinds)), None)) is not None:
         grouped = plain.kind == "double" and all(map(_GROUPS.fullmatch, told))
         return plain, 'decimal: "," if 1.234 is more than a thousand' if grouped else ""
     signs = [CellReading(kind, decimal=sign) for sign in ",." for kind in ("integer", "double")]

@@ -391,6 +391,12 @@ def test_init_proposes_how_a_file_is_written(run: Run, tmp_path: Path) -> None:
     assert 'a: {type: date}  # format: "%d/%m/%Y" or format: "%m/%d/%Y"' in text
     assert 'b: {type: double}  # decimal: "," if 1,234 is about one' in text
     assert "c: {type: varchar}  # null_values: ['NA'] if these are missing" in text
+    place.write_text(
+        "a,b\n2025-10-08T12:00:00Z,2025-10-08\n2025-10-09 00:00:00,2025-10-09\n", encoding="utf-8"
+    )
+    text = run("init", place, "-o", "-").out
+    assert "a: {type: timestamp}" in text
+    assert "b: {type: date}" in text
     place.write_text("1,2,x\n3,4,y\n", encoding="utf-8")
     assert 'file: {separator: ",", names: [column1, column2, column3]}' in run("init", place, "-o", "-").out
 
