@@ -270,7 +270,7 @@ def _open_duckdb(data: Any, rules: Policy, options: OwnerOptions) -> Backend:
     return DuckDBBackend(
         data,
         host=host,
-        types=rules.get_column_types(),
+        readings=rules.get_readings(),
         temp_directory=options.temp_directory,
         temp_limit=options.temp_limit,
     )
@@ -278,11 +278,14 @@ def _open_duckdb(data: Any, rules: Policy, options: OwnerOptions) -> Backend:
 
 def open_server(url: Any, rules: Policy, policy: Any, *, spills: bool) -> Backend:
     """Open a PostgreSQL, Spark or chdb database, which must have all of the policy's tables and place its own temporary files."""
+    from dpsql.backends.duckdb.connection import require_text_files
+
     if spills:
         raise ProgrammingError(
             "temp_directory is only valid for DuckDB: the owner of another engine places its temporary files",
             code="temp_directory",
         )
+    require_text_files(rules.get_readings(), [])
     if any(table.source is not None for table in rules.tables.values()):
         _require_no_sources(rules, policy)
     private = rules.list_private_tables()

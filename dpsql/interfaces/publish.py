@@ -15,11 +15,10 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from dpsql.errors import BudgetExhausted, DataError, Error, OperationalError, ProgrammingError
 from dpsql.interfaces.shell.answers import AnswerFormat, View, build_arrow_table, format_answer
-from dpsql.policy.fields import Delta, Epsilon
+from dpsql.policy.fields import Delta, Epsilon, Model
 from dpsql.policy.problem import Problem, make_policy_error, make_problem_error
 from dpsql.policy.request.loss import format_rounded
 from dpsql.policy.request.query import Query, QueryOptions
-from dpsql.policy.tables import Model
 from dpsql.policy.tree import parse_yaml
 from dpsql.results.charts import save_figure
 from dpsql.results.result import Receipt, Result

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
+    ConfigDict,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     PlainSerializer,
@@ -39,8 +41,14 @@ Renewal = Literal["daily", "weekly", "monthly", "yearly"]
 Json = dict[str, Any]
 
 
+class Model(BaseModel):
+    """The base of all models of a policy: frozen, without unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, revalidate_instances="always")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class _KeyCodec:
+class KeyCodec:
     """A key that `read` alone takes from its raw value, and `write` turns into JSON.
 
     pydantic's own annotations would keep the type's built-in handling beside ours.
@@ -223,11 +231,11 @@ _DOMAIN: Json = {
 _NAME: Json = {"type": "string", "minLength": 1}
 
 AS_DICT = PlainSerializer(dict)
-Epsilon = Annotated[Fraction, _KeyCodec(_parse_epsilon, str, _POSITIVE)]
-Delta = Annotated[Fraction, _KeyCodec(_parse_delta, str, _BELOW_ONE)]
+Epsilon = Annotated[Fraction, KeyCodec(_parse_epsilon, str, _POSITIVE)]
+Delta = Annotated[Fraction, KeyCodec(_parse_delta, str, _BELOW_ONE)]
 Partition = Annotated[
     tuple[str, ...] | None,
-    _KeyCodec(
+    KeyCodec(
         _parse_partition,
         _to_name_or_list,
         {"anyOf": [_NAME, {"type": "array", "minItems": 1, "items": _NAME}]},
@@ -235,7 +243,7 @@ Partition = Annotated[
 ]
 UniqueKeys = Annotated[
     tuple[tuple[str, ...], ...],
-    _KeyCodec(
+    KeyCodec(
         _parse_unique_keys,
         _to_key_list,
         {
@@ -250,7 +258,7 @@ ColumnName = Annotated[str, AfterValidator(_require_column_name), WithJsonSchema
 _ONE_REFERENCE: Json = {**_NAME, "pattern": r"^[^.]+\..+$"}
 Reference = Annotated[
     str,
-    _KeyCodec(
+    KeyCodec(
         _parse_reference,
         str,
         {"anyOf": [_ONE_REFERENCE, {"type": "array", "minItems": 1, "items": _ONE_REFERENCE}]},
@@ -258,7 +266,7 @@ Reference = Annotated[
 ]
 LinkColumns = Annotated[
     tuple[str, ...] | None,
-    _KeyCodec(_parse_link_columns, list, {"type": "array", "minItems": 1, "items": _NAME}),
+    KeyCodec(_parse_link_columns, list, {"type": "array", "minItems": 1, "items": _NAME}),
 ]
 _TYPE_NAMES: Json = {
     "anyOf": [
@@ -266,7 +274,7 @@ _TYPE_NAMES: Json = {
         {"type": "string", "pattern": r"^[A-Za-z][A-Za-z0-9_ ]*(\([0-9]+( *, *[0-9]+)?\))?$"},
     ]
 }
-TypeName = Annotated[ColumnType, _KeyCodec(_parse_type_name, str, _TYPE_NAMES)]
-Bounds = Annotated[tuple[Bound, Bound] | None, _KeyCodec(_parse_bounds, _to_json_list, _PAIR)]
-Values = Annotated[tuple[Value, ...] | None, _KeyCodec(_parse_values, _to_json_list, _DOMAIN)]
+TypeName = Annotated[ColumnType, KeyCodec(_parse_type_name, str, _TYPE_NAMES)]
+Bounds = Annotated[tuple[Bound, Bound] | None, KeyCodec(_parse_bounds, _to_json_list, _PAIR)]
+Values = Annotated[tuple[Value, ...] | None, KeyCodec(_parse_values, _to_json_list, _DOMAIN)]
 Version = Annotated[str, WithJsonSchema({"type": ["string", "number"]})]

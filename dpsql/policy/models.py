@@ -30,13 +30,15 @@ from dpsql.policy.fields import (
     AS_DICT,
     CONVERTING,
     Epsilon,
+    Model,
     Neighbors,
     Version,
     to_dict,
 )
 from dpsql.policy.names import NameMap, find_declared_name, is_row, normalize_account_name, normalize_name
 from dpsql.policy.problem import KeyPath, Problem, make_problem_error, make_problems_error, suggest_choice
-from dpsql.policy.tables import AnalystBudget, BudgetSpec, Link, Model, Table, Unit, to_name_map
+from dpsql.policy.readings import FileReading, TableReading
+from dpsql.policy.tables import AnalystBudget, BudgetSpec, Link, Table, Unit, to_name_map
 
 # Foreign keys between tables: those that lead to the column with the privacy unit's id, and further ones.
 
@@ -326,11 +328,12 @@ class Policy(Model):
         wanted = normalize_account_name(name)
         return next((listed for listed in self.analysts if normalize_account_name(listed) == wanted), name)
 
-    def get_column_types(self) -> dict[str, NameMap[str]]:
-        """Return the types of all declared columns, by the folded names of tables, and by the columns' names in any case."""
+    def get_readings(self) -> dict[str, TableReading]:
+        """Return how the files of each table are read, by the folded names of tables."""
         return {
-            normalize_name(name): NameMap(
-                {column: str(found.type) for column, found in table.columns.items()}
+            normalize_name(name): TableReading(
+                NameMap({column: found.reading for column, found in table.columns.items()}),
+                table.file or FileReading(),
             )
             for name, table in self.tables.items()
         }

@@ -33,6 +33,7 @@ from dpsql.policy.engine_types import (
 )
 from dpsql.policy.models import Policy
 from dpsql.policy.names import NameMap, find_name_problem, is_row, normalize_name
+from dpsql.policy.readings import FileReading, ReadingProposal
 from dpsql.policy.tree import parse_yaml
 
 # The decisions of an owner, or of another tool's metadata, for a policy that is still to be written.
@@ -61,8 +62,12 @@ class TableKeys:
 
 @dataclass(frozen=True, slots=True)
 class ColumnDecision:
-    """The decisions for a column: bounds or values as in YAML, whether NULL may occur (None: undecided), whether it is `omitted`."""
+    """The decisions for a column: bounds or values as in YAML, whether NULL may occur (None: undecided), whether it is `omitted`.
 
+    A `type` replaces the one that was guessed from the texts of a file.
+    """
+
+    type: ColumnType | None = None
     bounds: tuple[Any, Any] | None = None
     values: tuple[Any, ...] | None = None
     nullable: bool | None = None
@@ -206,6 +211,7 @@ def skeleton(
     decisions: Decisions | None = None,
     sources: str = "the schema alone, its types, keys, NOT NULL and CHECK",
     types_are_guessed: bool = False,
+    readings: Mapping[str, ReadingProposal] | None = None,
 ) -> str:
     """Return a YAML policy with every column's type, and a TODO wherever the owner must decide.
 
@@ -222,6 +228,7 @@ def skeleton(
             unit, a foreign key as a link, primary and unique keys as `unique`.
         decisions: Decisions that replace TODOs and constraints.
         sources: What the skeleton was written from, for the second line.
+        readings: What some rows of the files of tables show about how they are written.
         types_are_guessed: Whether the types were guessed from some rows of a file, which the second line says.
 
     Returns:
@@ -243,6 +250,7 @@ def skeleton(
             parse_constraints((checks or {}).get(table, ())),
             keys=(keys or {}).get(table, TableKeys()),
             decided=decided.tables.get(normalize_name(table), TableDecision()),
+            reading=(readings or {}).get(table, ReadingProposal()),
         )
     ]
     if all(line.startswith("  #") for line in lines):
@@ -291,6 +299,7 @@ def _iterate_table_lines(
     *,
     keys: TableKeys,
     decided: TableDecision,
+    reading: ReadingProposal,
 ) -> Iterator[str]:
     wrong = find_name_problem(table, "table", dots=False)
     if wrong:
@@ -300,6 +309,7 @@ def _iterate_table_lines(
         yield f"  # {quote_yaml(table)}: left out"
         return
     yield f"  {_format_name(table)}:"
+    yield from _iterate_file_lines(reading.file)
     yield from _iterate_unit_lines(keys, decided)
     yield from _iterate_unique_lines(keys, decided, columns)
     if all(decided.columns.get(normalize_name(column), ColumnDecision()).omitted for column, _ in columns):
@@ -313,6 +323,7 @@ def _iterate_table_lines(
         )
         bad_name = find_name_problem(column, "column", dots=True)
         own = decided.columns.get(normalize_name(column), ColumnDecision())
+        known = own.type or known
         if listed is not None and not bad_name:
             yield f"      # {_format_name(column)}: {{type: {listed}, max_elements: TODO}}  # a list: set the maximum number of elements per row"
         elif known is None or bad_name:
@@ -327,7 +338,36 @@ def _iterate_table_lines(
             rest = ", nullable: false" * present
             found = _format_decision(own, known, f"{table}.{column}")
             note = "" if found else _format_enum_note(said, known, kind)
-            yield f"      {_format_name(column)}: {{type: {known}{found or _format_domain(said, known, kind)}{rest}}}{note}"
+            read, remark = _format_reading(reading, column, known)
+            yield f"      {_format_name(column)}: {{type: {known}{read}{found or _format_domain(said, known, kind)}{rest}}}{note or remark}"
+
+
+def _iterate_file_lines(file: FileReading) -> Iterator[str]:
+    """Yield the line that says how the table's file is written."""
+    written = file.model_dump(mode="json")
+    if not written:
+        return
+    keys = ", ".join(f"{key}: {_format_key(value)}" for key, value in written.items())
+    note = "  # guessed: look at letters such as ä" if file.encoding else ""
+    note = "  # guessed: no line names the columns, so name them here" if file.names else note
+    yield f"    file: {{{keys}}}{note}"
+
+
+def _format_key(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_format_key, value))}]"
+    return quote_yaml(value) if isinstance(value, str) and not _PLAIN_NAME.fullmatch(value) else str(value)
+
+
+def _format_reading(reading: ReadingProposal, column: str, kind: ColumnType) -> tuple[str, str]:
+    """Return the keys that say how the texts of a column are read, in YAML, and a remark where the owner must say it."""
+    cell, note = reading.cells.get(column), reading.notes.get(column)
+    remark = f"  # {note}" if note else ""
+    if cell is None or cell.kind.lower() != kind:
+        return "", remark
+    keys = [f'format: "{each}"' for each in cell.formats[:1]]
+    keys += [f'decimal: "{cell.decimal}"'] if cell.decimal else []
+    return "".join(f", {each}" for each in keys), remark
 
 
 def _iterate_unit_lines(keys: TableKeys, decided: TableDecision) -> Iterator[str]:

@@ -9,9 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PrivateAttr,
     SerializerFunctionWrapHandler,
@@ -28,6 +26,7 @@ from dpsql.policy.fields import (
     Delta,
     Epsilon,
     LinkColumns,
+    Model,
     Partition,
     Reference,
     Renewal,
@@ -44,6 +43,7 @@ from dpsql.policy.problem import (
     make_problems_error,
     suggest_choice,
 )
+from dpsql.policy.readings import CellReading, DecimalSign, FileReading, Formats, NullValues
 
 # The constraints between the keys of one table of a policy.
 
@@ -149,12 +149,6 @@ class Unit:
     column: str | None
 
 
-class Model(BaseModel):
-    """The base of all models of a policy: frozen, without unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, revalidate_instances="always")
-
-
 class BudgetSpec(Model):
     """The most that all answers together may lose: (epsilon, delta), composed by an accountant."""
 
@@ -223,6 +217,17 @@ class Column(Model):
         "Default: false where the database declares the column NOT NULL and dpsql reads each value unchanged, else true.",
     )
 
+    format: Formats = Field(
+        default=(),
+        description='How the texts of a file write dates, timestamps or times: "%d.%m.%Y", or a list of such formats. Default: as in 2026-01-31.',
+    )
+    decimal: DecimalSign = Field(
+        default=None,
+        description='The decimal sign of the numbers in a file, "," or ".". With it, numbers may have thousands separators and a currency.',
+    )
+    null_values: NullValues = Field(
+        default=(), description="Texts of a file that stand for a missing value, such as NA or -99."
+    )
     max_elements: int | None = Field(
         default=None,
         ge=1,
@@ -236,6 +241,9 @@ class Column(Model):
         written: dict[str, Any] = rest(self)
         if self.max_elements is None:
             written.pop("max_elements", None)
+        for key in ("format", "decimal", "null_values"):
+            if not getattr(self, key):
+                written.pop(key, None)
         return written
 
     @model_validator(mode="after")
@@ -248,6 +256,11 @@ class Column(Model):
                 at=("values",),
             )
         return self
+
+    @property
+    def reading(self) -> CellReading:
+        """Return how the texts of a file are read as this column."""
+        return CellReading(str(self.type), self.format, self.decimal, self.null_values)
 
     @property
     def declares_nullability(self) -> bool:
@@ -382,8 +395,11 @@ class Table(Model):
     )
     source: Annotated[str, Field(min_length=1), AfterValidator(_check_source_path)] | None = Field(
         default=None,
-        description="The table's files, relative to the policy: a Parquet, CSV, JSON, Arrow, SQLite or DuckDB file, a folder or a "
+        description="The table's files, relative to the policy: a Parquet, CSV, Excel, JSON, Arrow, SQLite or DuckDB file, a folder or a "
         "pattern. Then dpsql.connect needs no database.",
+    )
+    file: FileReading | None = Field(
+        default=None, description="How the table's file is written: encoding, line of names, sheet and so on."
     )
     link: Link | None = Field(
         default=None,
@@ -470,8 +486,10 @@ class Table(Model):
             written.pop("unique", None)
         if self.source is None:
             written.pop("source", None)
+        if self.file is None:
+            written.pop("file", None)
         return (
-            {key: written[key] for key in ("public", "source", "columns") if key in written}
+            {key: written[key] for key in ("public", "source", "file", "columns") if key in written}
             if self.public
             else written
         )

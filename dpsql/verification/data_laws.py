@@ -19,6 +19,8 @@ from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.plan.expressions import Column, ColumnInfo
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
+from dpsql.policy.names import NameMap
+from dpsql.policy.readings import CellReading, TableReading
 from dpsql.sql.compile.compiler import DUCKDB_COMPILER
 from dpsql.sql.compile.lattice import emit_lattice_point
 from dpsql.verification.calls import Bench
@@ -186,7 +188,18 @@ def check_files() -> None:
             encoding="utf-8",
         )
         backend = DuckDBBackend(
-            str(path), types={"people": {"id": "integer", "age": "integer", "day": "date"}}
+            str(path),
+            readings={
+                "people": TableReading(
+                    NameMap(
+                        {
+                            "id": CellReading("integer"),
+                            "age": CellReading("integer"),
+                            "day": CellReading("date"),
+                        }
+                    )
+                )
+            },
         )
         try:
             for condition in (

@@ -18,9 +18,11 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.backends.duckdb import DuckDBBackend
+from dpsql.backends.duckdb import DuckDBBackend, csv_files
 from dpsql.backends.duckdb.files import make_file_table, resolve_file_table
 from dpsql.policy.engine_types import POLICY_TYPES
+from dpsql.policy.names import NameMap
+from dpsql.policy.readings import CellReading, FileReading, TableReading
 
 _READ = {
     "integer": ("12", 12),
@@ -79,12 +81,16 @@ def _rows(kinds: tuple[str, str]) -> Iterator[tuple[list[list[str]], list[tuple[
         yield [whole, row, whole], [values, tuple(read), values]
 
 
+def _reading(kinds: Mapping[str, str]) -> TableReading:
+    return TableReading(NameMap({column: CellReading(kind) for column, kind in kinds.items()}))
+
+
 def _opened(
     connection: duckdb.DuckDBPyConnection, path: Path, kinds: tuple[str, str]
 ) -> list[tuple[Any, ...]]:
     """The rows of a file's table, moments as texts."""
     connection.execute("DROP TABLE IF EXISTS t")
-    make_file_table(connection, "t", resolve_file_table(path), dict(zip("ab", kinds, strict=True)))
+    make_file_table(connection, "t", resolve_file_table(path), _reading(dict(zip("ab", kinds, strict=True))))
     shown = (
         name if kind in ("integer", "double", "boolean") else f"CAST({name} AS VARCHAR)"
         for name, kind in zip("ab", kinds, strict=True)
@@ -111,6 +117,14 @@ def test_broken_cell_is_null_and_the_file_opens(tmp_path: Path, kinds: tuple[str
     with duckdb.connect() as connection:
         for rows, expected in _rows(kinds):
             assert _same(_opened(connection, written(tmp_path / "t", rows), kinds), expected), (rows, kinds)
+
+
+def _disable_pushdown(connection: duckdb.DuckDBPyConnection) -> None:
+    """Disable the optimizers that move work into readers, whichever this version has."""
+    names = [
+        name for (name,) in connection.execute("FROM duckdb_optimizers()").fetchall() if "pushdown" in name
+    ]
+    connection.execute(f"SET disabled_optimizers = '{','.join(names)}'")
 
 
 def _choices() -> Mapping[str, list[str]]:
@@ -140,6 +154,19 @@ def test_no_optimizer_decides_whether_a_file_opens(tmp_path: Path, written: Any)
                 assert _same(_opened(connection, path, kinds), expected), (name, kinds)
 
 
+@pytest.mark.parametrize("pushes", [True, False])
+def test_engines_reader_reads_a_broken_cell_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, pushes: bool
+) -> None:
+    """The other reader, which would take over, hides no failure of this one."""
+    monkeypatch.setattr(csv_files, "iterate_rows", None)
+    rows, expected = next(iter(_rows(("double", "double"))))
+    with duckdb.connect() as connection:
+        if not pushes:
+            _disable_pushdown(connection)
+        assert _same(_opened(connection, _csv(tmp_path / "t", rows), ("double", "double")), expected)
+
+
 @pytest.mark.parametrize("disabled", ["", "type_pushdown"])
 def test_cast_over_the_reader_fails_on_one_cell(tmp_path: Path, disabled: str) -> None:
     """The attack works on a cast over the reader: the optimizer moves the type into the reader."""
@@ -153,6 +180,73 @@ def test_cast_over_the_reader_fails_on_one_cell(tmp_path: Path, disabled: str) -
             return
         with pytest.raises(duckdb.Error):
             connection.execute(careless).fetchall()
+
+
+_DECLARED = {
+    "integer": (CellReading("integer", decimal=","), "1.234", 1234),
+    "double": (CellReading("double", decimal=",", null_values=("-99",)), "1.234,5", 1234.5),
+    "date": (CellReading("date", ("%d.%m.%Y", "%m/%d/%y")), "29.02.2024", "2024-02-29"),
+    "timestamp": (CellReading("timestamp", ("%d.%m.%Y %H:%M",)), "29.02.2024 12:30", "2024-02-29 12:30:00"),
+    "time": (CellReading("time", ("%I:%M %p",)), "12:30 PM", "12:30:00"),
+    "varchar": (CellReading("varchar", null_values=("NA",)), "x y", "x y"),
+}
+"""For each type, a reading that a policy may declare, a text and its value."""
+_ODD = (
+    *(
+        "n/a",
+        "",
+        "99999999999999999999",
+        "9" * 400,
+        "1e999",
+        "-",
+        "--",
+        "(1",
+        "1)",
+        "EUR",
+        "%d",
+        "{0}",
+        "\\",
+        "'",
+        "ø\u202f",
+        "\x01",
+    ),
+    *(
+        "31.02.2024",
+        "99.99.9999",
+        "00.00.0000",
+        "29.02.99999",
+        "infinity",
+        "epoch",
+        "NaN",
+        "12:60 PM",
+        "-99",
+        "NA",
+        "1,2,3",
+    ),
+)
+
+
+@pytest.mark.parametrize("written", _FORMATS, ids=lambda each: each.__name__[1:])
+@pytest.mark.parametrize(
+    "file", [FileReading(), FileReading(encoding="latin-1", ragged=True)], ids=["plain", "other"]
+)
+@pytest.mark.parametrize("kind", _DECLARED)
+def test_no_declared_reading_decides_whether_a_file_opens(
+    tmp_path: Path, kind: str, file: FileReading, written: Any
+) -> None:
+    """Each option of a column and of a file, with odd cells: the file opens, and the other cells are as they were."""
+    cell, text, value = _DECLARED[kind]
+    rows = [row for odd in _ODD for row in ([text, "1"], [odd, "1"], [text, "1"])]
+    reading = TableReading(NameMap({"a": cell, "b": CellReading("integer")}), file)
+    for pushes in (True, False):
+        with duckdb.connect() as connection:
+            if not pushes:
+                _disable_pushdown(connection)
+            make_file_table(connection, "t", resolve_file_table(written(tmp_path / "t", rows)), reading)
+            shown = "a" if kind in ("integer", "double", "varchar") else "CAST(a AS VARCHAR)"
+            found = connection.execute(f"SELECT {shown}, b FROM t").fetchall()
+        assert found[::3] == found[2::3] == [(value, 1)] * len(_ODD)
+        assert [b for _, b in found] == [1] * len(found)
 
 
 def test_broken_cell_does_not_change_other_answers(tmp_path: Path) -> None:
@@ -193,7 +287,7 @@ def test_unreadable_line_is_named(tmp_path: Path, name: str, text: str | bytes, 
     path = tmp_path / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(dpsql.OperationalError) as caught:
-        DuckDBBackend({"t": path}, types={"t": {"a": "varchar"}})
+        DuckDBBackend({"t": path}, readings={"t": _reading({"a": "varchar"})})
     assert f"cannot read {path} as " in str(caught.value)
     assert place in str(caught.value)
     message = str(caught.value).replace(str(path), "")  # which has a number of its own

@@ -529,3 +529,25 @@ def test_sums_over_units_have_more_than_64_bits(
         assert (part.statement.stages is None) == (key == "k")
         ((_, mean),) = con.query(sql)
     assert mean == pytest.approx(most, rel=0.01)
+
+
+def test_frames_and_temporary_views_are_refused_with_what_to_save(spark: Any) -> None:
+    """They are plans, which Spark computes anew each time: neither is a table that dpsql's own session has."""
+    policy = {
+        "version": 1,
+        "privacy_unit": "person",
+        "budget": {"epsilon": 1},
+        "tables": {"visits_of_now": {"unit": "id", "rows_per_unit": 1}},
+    }
+    frame = spark.range(3)
+    frame.createOrReplaceTempView("visits_of_now")
+    try:
+        for database, words in (
+            (spark, "is a temporary view of the Spark session"),
+            ({"visits_of_now": frame}, "is a data frame of Spark"),
+        ):
+            with pytest.raises(dpsql.ProgrammingError, match=words) as caught:
+                dpsql.connect(database, policy=policy, ledger=":memory:")
+            assert "saveAsTable" in str(caught.value.hint)
+    finally:
+        spark.catalog.dropTempView("visits_of_now")

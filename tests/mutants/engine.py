@@ -93,28 +93,17 @@ FAULTS = (
     ),
     Fault(
         "a-value-is-cast-or-fails",
-        "dpsql.backends.duckdb.files:_build_typed_query",
-        '_AS_TYPE.get(types.get(column, ""), "{0}")',
-        '_AS_TYPE.get(types.get(column, ""), "{0}").replace("TRY_CAST", "CAST")',
+        "dpsql.backends.duckdb.cells:build_typed_query",
+        "f'{build_cell(reading.find_cell(column), quote_identifier(column))} AS {quote_identifier(column)}'",
+        "f\"{build_cell(reading.find_cell(column), quote_identifier(column)).replace('TRY_CAST', 'CAST')} AS {quote_identifier(column)}\"",
         "one row with a word for a number makes a file unreadable",
         "tests/backends/test_files.py::test_value_changes_no_type_and_raises_no_error",
     ),
     Fault(
         "progress-printed",
-        "dpsql.backends.duckdb.connection",
-        """
-        (
-            "SET disabled_filesystems = 'LocalFileSystem'",
-            f"SET disabled_optimizers = '{UNSOUND}'",
-            _NO_PROGRESS,
-        )
-        """,
-        """
-        (
-            "SET disabled_filesystems = 'LocalFileSystem'",
-            f"SET disabled_optimizers = '{UNSOUND}'",
-        )
-        """,
+        "dpsql.backends.duckdb.connection:_disable_progress",
+        "connection.execute('PRAGMA disable_progress_bar')",
+        "pass",
         "how far a long query is, which is exact, stands on standard output",
         "tests/backends/test_lockdown.py::test_seal_disables_progress_output",
     ),

@@ -41,7 +41,7 @@ FAULTS = (
     ),
     Fault(
         "misspelt-keys-ignored",
-        "dpsql.policy.tables:Model",
+        "dpsql.policy.fields:Model",
         'ConfigDict(frozen=True, extra="forbid", strict=True, revalidate_instances="always")',
         'ConfigDict(frozen=True, extra="ignore", strict=True, revalidate_instances="always")',
         "a bound with a typo is no bound",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .fault import Fault
 
 _CELLS = "tests/attacks/test_a44_one_cell_of_a_file.py"
+_MESSY = "tests/backends/test_messy_files.py"
 _BROKEN = "tests/attacks/test_a29_broken_text_of_owners.py"
 _VIEWS = "tests/attacks/test_a30_public_views.py"
 _IDS = "tests/attacks/test_a39_ids_beyond_their_type.py"
@@ -14,19 +15,75 @@ _LOOKUPS = "tests/engine/test_lookups.py"
 FAULTS = (
     Fault(
         "casts-pushed-into-readers",
-        "dpsql.backends.duckdb.files:_build_typed_query",
+        "dpsql.backends.duckdb.cells:build_typed_query",
         """f'WITH "#texts" AS MATERIALIZED (SELECT * FROM {rows}) SELECT {columns} FROM "#texts"'""",
         "f'SELECT {columns} FROM {rows}'",
         "a CSV file with one text in a column of numbers does not open",
-        f"{_CELLS}::test_no_optimizer_decides_whether_a_file_opens[csv]",
+        f"{_CELLS}::test_engines_reader_reads_a_broken_cell_by_itself",
     ),
     Fault(
         "lines-quoted-in-errors",
         "dpsql.backends.duckdb.files:_locate_read_failure",
-        """f", at line {found['csv']}\"""",
-        """f", at line {message}\"""",
+        """f", at {'line' if found['kind'] == 'line' else 'record'} {number}\"""",
+        """f", at {'line' if found['kind'] == 'line' else 'record'} {message}\"""",
         "the error of a file that cannot be read quotes somebody's row",
-        f"{_CELLS}::test_unreadable_line_is_named[too wide]",
+        f"{_CELLS}::test_unreadable_line_is_named[malformed line]",
+    ),
+    Fault(
+        "dates-read-or-fail",
+        "dpsql.backends.duckdb.cells:_build_moment",
+        "f'TRY_STRPTIME({text}, {quote_literal(each)})'",
+        "f'STRPTIME({text}, {quote_literal(each)})'",
+        "one date in another format makes a file unreadable",
+        f"{_MESSY}::test_formats_of_dates",
+    ),
+    Fault(
+        "numbers-read-or-fail",
+        "dpsql.backends.duckdb.cells:_build_number",
+        "f'CASE WHEN regexp_full_match({text}, {shape}) THEN TRY_CAST({minus} || {digits} AS {target}) END'",
+        "f'CASE WHEN regexp_full_match({text}, {shape}) THEN CAST({minus} || {digits} AS {target}) END'",
+        "one number that is too large makes a file unreadable",
+        f"{_CELLS}::test_no_declared_reading_decides_whether_a_file_opens",
+    ),
+    Fault(
+        "years-of-two-digits-are-of-antiquity",
+        "dpsql.backends.duckdb.cells:_build_moment",
+        "'%Y' in declared",
+        "False",
+        "25 is the year 25, which counts as the lower bound",
+        f"{_MESSY}::test_formats_of_dates",
+    ),
+    Fault(
+        "open-quotation-marks-hide-rows",
+        "dpsql.backends.duckdb.csv_files:iterate_rows",
+        "raise UnreadableLineError(start, 'a quotation mark is not closed', _QUOTE_HINT)",
+        "return",
+        "one person's open quotation mark hides the rows of others",
+        f"{_MESSY}::test_ragged_lines",
+    ),
+    Fault(
+        "letters-of-a-declared-encoding-fail",
+        "dpsql.backends.duckdb.csv_files:open_text",
+        "errors = 'strict' if found is None and strict else 'replace'",
+        "errors = 'strict' if strict else 'replace'",
+        "one byte decides whether a file opens",
+        f"{_MESSY}::test_no_byte_decides_whether_a_file_of_a_declared_encoding_opens[ascii]",
+    ),
+    Fault(
+        "folders-of-delta-lake-are-parquet",
+        "dpsql.backends.duckdb.files:refuse_unread_places",
+        "next(folder.rglob(inside), None) is not None",
+        "False",
+        "rows that were removed from a table are in its answers",
+        f"{_MESSY}::test_folders_of_table_formats_are_refused",
+    ),
+    Fault(
+        "readings-without-effect",
+        "dpsql.backends.duckdb.connection:require_text_files",
+        "table not in known and reading.options",
+        "False",
+        "a format is declared of a table whose texts are not read by it",
+        f"{_MESSY}::test_keys_of_texts_are_refused_where_no_file_of_texts_is",
     ),
     Fault(
         "views-of-sqlite-are-tables",
@@ -39,8 +96,8 @@ FAULTS = (
     Fault(
         "records-decide-over-columns",
         "dpsql.backends.duckdb.files:_make_json",
-        "[column for column in types if '.' not in column] or [str(column) for column, *_ in _describe_json_columns(files)]",
-        "[str(column) for column, *_ in _describe_json_columns(files)]",
+        "[column for column in reading.cells if '.' not in column] or [str(column) for column, *_ in describe_json_columns(files)]",
+        "[str(column) for column, *_ in describe_json_columns(files)]",
         "the names in somebody's record decide over the columns of a JSON table",
         "tests/backends/test_files.py::test_json_or_sqlite_value_changes_no_type_and_raises_no_error",
     ),

@@ -7,7 +7,7 @@ import os
 import threading
 import uuid
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -23,13 +23,11 @@ from dpsql.backends.dialect import Dialect
 from dpsql.backends.duckdb.catalog import CatalogReader, compute_fingerprints
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.backends.duckdb.files import (
-    ColumnTypes,
     FileTable,
     find_file_tables,
     list_lazy_paths,
     make_file_table,
     resolve_file_table,
-    suggest_types,
 )
 from dpsql.backends.duckdb.settings import (
     UNSOUND,
@@ -46,6 +44,7 @@ from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.ledger.anchor import FILE, MEMORY
 from dpsql.policy import normalize_name
 from dpsql.policy.names import quote_literal
+from dpsql.policy.readings import TableReading
 from dpsql.policy.skeleton import TableKeys
 
 # Open DuckDB on a file, on files and frames by name, or on an owner's connection, and lock it down.
@@ -86,6 +85,7 @@ class DataSources:
             return cls(database)
         tables = {name: _resolve_source(table) for name, table in database.items()}
         files = {name: table for name, table in tables.items() if isinstance(table, FileTable)}
+        refuse_spark_frames(tables)
         frames = {name: to_typed_frame(table) for name, table in tables.items() if name not in files}
         untyped = frozenset((name, column) for name, (_, columns) in frames.items() for column in columns)
         return cls({**files, **{name: frame for name, (frame, _) in frames.items()}}, None, files, untyped)
@@ -131,6 +131,37 @@ class DataSources:
                 hint="run SET temp_directory = '…' on the connection, and omit the argument",
             )
         return open_spill_folder(parent, limit, None if self.path == MEMORY_PATH else self.path)
+
+
+def require_text_files(readings: Mapping[str, TableReading], texts: Collection[str]) -> None:
+    """Raise ProgrammingError (`reading`) if the policy says how texts are read of a table that no file of texts has.
+
+    Elsewhere the keys would have no effect, and the values would be read as something else than the owner wrote.
+    """
+    known = set(map(normalize_name, texts))
+    for table, reading in readings.items():
+        if table not in known and reading.options:
+            raise ProgrammingError(
+                f"{table}: {reading.options[0]} is only valid for files of texts: CSV, Excel, JSON and SQLite",
+                code="reading",
+                hint="delete the key; convert such texts in a view, or save the table as CSV",
+            )
+
+
+def refuse_spark_frames(tables: Mapping[str, Any]) -> None:
+    """Raise ProgrammingError (`frame`) for a data frame of Spark, and say what to save.
+
+    Such a frame is a plan, which Spark computes anew for each statement: what it reads may have changed, and an expression of it may be
+    random, read the clock, or fail for one row.
+    """
+    for name, table in tables.items():
+        if type(table).__module__.startswith("pyspark."):
+            raise ProgrammingError(
+                f"the table {name} is a data frame of Spark, which is computed anew for each statement",
+                code="frame",
+                hint=f'save it once: frame.write.saveAsTable("{name}"), and connect(spark, …); or frame.write.parquet("{name}.parquet"), '
+                f'and connect({{"{name}": "{name}.parquet"}}, …)',
+            )
 
 
 def _resolve_source(table: Any) -> Any:
@@ -233,7 +264,7 @@ def find_planning_session(
 def open_connection(
     database: str | Path | Mapping[str, Any] | duckdb.DuckDBPyConnection,
     spill: SpillFolder | None,
-    types: Mapping[str, ColumnTypes],
+    readings: Mapping[str, TableReading],
 ) -> tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyConnection]:
     """Return a locked connection to a database, or the owner's own connection unchanged; and the one that shows bound plans."""
     if isinstance(database, duckdb.DuckDBPyConnection):
@@ -246,9 +277,9 @@ def open_connection(
         config |= {} if spill is None else spill.config
     try:
         if supports("allowed_configs"):
-            return _open_locked(database, config, files, types, spills=spill is not None, closed=closed)
+            return _open_locked(database, config, files, readings, spills=spill is not None, closed=closed)
         with SHARED_SESSIONS:  # two threads that open one file would each find it half locked
-            return _open_locked(database, config, files, types, spills=spill is not None, closed=closed)
+            return _open_locked(database, config, files, readings, spills=spill is not None, closed=closed)
     except BaseException:
         if spill is not None:
             spill.drop_user()
@@ -259,7 +290,7 @@ def _open_locked(
     database: str | Path | Mapping[str, Any],
     config: Config,
     files: Mapping[str, FileTable],
-    types: Mapping[str, ColumnTypes],
+    readings: Mapping[str, TableReading],
     *,
     spills: bool,
     closed: bool,
@@ -268,7 +299,7 @@ def _open_locked(
     if isinstance(database, (str, Path)) and str(database) != MEMORY_PATH:
         planning = find_planning_session(connection, str(database), config)
     for name, table in files.items():
-        make_file_table(connection, name, table, types.get(normalize_name(name), {}))
+        make_file_table(connection, name, table, readings.get(normalize_name(name), TableReading()))
     lock_down(connection, list_lazy_paths(files), spills=spills, closed=closed)
     return connection, planning
 
@@ -334,7 +365,8 @@ class DuckDBBackend:
 
     The owner's connection is used unchanged, since locking it would take it from the owner; instead its settings and the sources
     of its views are checked. `host` names the machine if several machines share a ledger, since each may have another file at the
-    same path. `types` are the policy's types by folded names of tables and columns, as which texts of CSV files are read.
+    same path. `readings` say, by folded names of tables, how the policy
+    reads the texts of files.
     """
 
     name = "duckdb"
@@ -346,14 +378,17 @@ class DuckDBBackend:
         database: str | Path | Mapping[str, Any] | duckdb.DuckDBPyConnection,
         *,
         host: str = "",
-        types: Mapping[str, ColumnTypes] = MappingProxyType({}),
+        readings: Mapping[str, TableReading] = MappingProxyType({}),
         temp_directory: str | Path | None = None,
         temp_limit: str | None = None,
     ) -> None:
         self._host = host
         self._sources = sources = DataSources.from_database(database)
+        require_text_files(
+            readings, [name for name, table in sources.files.items() if not table.format.has_types]
+        )
         spill = None if temp_directory is None else sources.open_spill_folder(temp_directory, temp_limit)
-        connection, planning = open_connection(sources.database, spill, types)
+        connection, planning = open_connection(sources.database, spill, readings)
         # The folder is removed with the connection, even if nobody closes it.
         self._spill_finalizer = None if spill is None else weakref.finalize(self, spill.drop_user)
         self._runner = StatementRunner(connection, owned=not sources.is_owners, planning=planning)
@@ -401,14 +436,6 @@ class DuckDBBackend:
         return {
             table: [(column, UNTYPED if (table, column) in untyped else kind) for column, kind in columns]
             for table, columns in self._catalog.read_columns().items()
-        }
-
-    def suggest_columns(self) -> dict[str, list[tuple[str, str]]]:
-        """Suggest types for columns of text tables from some of their rows; for the owner only."""
-        return {
-            name: suggest_types(name, table)
-            for name, table in self._sources.files.items()
-            if not table.format.has_types
         }
 
     def read_table_keys(self) -> dict[str, TableKeys]:

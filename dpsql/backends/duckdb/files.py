@@ -1,9 +1,9 @@
-"""Tables that lie in files: Parquet, CSV, JSON and Arrow, alone, in folders or by a pattern; and those of SQLite and DuckDB files.
+"""Tables that lie in files: Parquet, CSV, Excel, JSON and Arrow, alone, in folders or by a pattern; and those of SQLite and DuckDB files.
 
 Claim: once a database of files is open, no value of a row decides over the type of a column or makes a statement fail.
 Why: the types of Parquet and Arrow stand in the file; those of a CSV file are the policy's, a column that it does not
-declare is text, its first line alone decides over separator and columns, and its texts are cast only after they were read,
-since the optimizer would make the cast a part of the reading. The columns of JSON files are those of the
+declare is text, its line of names alone decides over separator and columns, and its texts are cast only after they were read,
+since the optimizer would make the cast a part of the reading (`cells.py`). The columns of JSON files are those of the
 policy, and what SQLite holds is read as texts are. All that a value could make fail is read
 through when the file is opened, before anybody asks: all but Parquet files are read into memory, and of Parquet every column
 whose decoding looks at values. A Parquet file that changed since is refused before a charge.
@@ -12,7 +12,6 @@ Source: attacks A25, the type channel, and A44, one cell of a file; DuckDB's doc
 
 from __future__ import annotations
 
-import csv
 import gzip
 import os
 import re
@@ -23,37 +22,33 @@ from typing import Any, TypeVar
 
 import duckdb
 
-from dpsql.backends.duckdb import sources
+from dpsql.backends.duckdb import sources, workbooks
+from dpsql.backends.duckdb.cells import PLAIN, build_cell, build_typed_query
+from dpsql.backends.duckdb.csv_files import UnreadableLineError, insert_columns, make_csv, stage_texts
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.ledger.workers import run_interruptibly
 from dpsql.policy.names import quote_identifier, quote_literal
+from dpsql.policy.readings import TableReading
 
-_SEPARATORS = ",;\t|"
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN"})
 """Types that Parquet stores as they are: decoding them looks at no value."""
-_AS_TYPE = {
-    "integer": "CASE WHEN regexp_full_match({0}, '\\s*[-+]?[0-9]+\\s*') THEN TRY_CAST({0} AS BIGINT) END",
-    **{
-        name: f"TRY_CAST({{0}} AS {name.upper()})"
-        for name in ("double", "date", "timestamp", "time", "uuid", "boolean")
-    },
-}
-"""How a text of a CSV file is read as a type of the policy: what is none of the type is NULL."""
 _DECODED = "SELECT COUNT(*), {} FROM {}"
 _HOLDS_NAN = "can_have_nan = true"
 """What a file says of the least and the greatest value of its parts does not count NaN. An engine that goes by it leaves
 out rows, or takes all, by the values of other people's rows beside them.
 """
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)
+"""Addresses of object stores and servers: s3://bucket/…, and s3:/bucket/… once it was a path."""
+_LAKES = {"Delta Lake": "_delta_log", "Apache Iceberg": "metadata/*.metadata.json", "Apache Hudi": ".hoodie"}
+"""Table formats by what their folders hold."""
 _PATTERN = frozenset("*?[")
 _PLACE = re.compile(
-    r"[\w ]+ Error: (?:CSV Error on Line: (?P<csv>\d+)|(?:Malformed JSON|JSON transform error) in file \"(?P<file>[^\"]*)\","
+    r"[\w ]+ Error: (?:(?:Malformed JSON|JSON transform error) in file \"(?P<file>[^\"]*)\","
     r"(?P<malformed> at byte \d+)? in (?P<kind>line|record/value) (?P<record>\d+):)"
 )
 """Where a file cannot be read, as the engine's messages begin."""
 
 _T = TypeVar("_T")
-ColumnTypes = Mapping[str, str]
-"""The policy's types of a table's columns, by their names in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +62,13 @@ class FileFormat:
 
     name: str
     suffixes: tuple[str, ...]
-    make_table: Callable[[duckdb.DuckDBPyConnection, str, Sequence[Path], ColumnTypes], None]
+    make_table: Callable[[duckdb.DuckDBPyConnection, str, Sequence[Path], TableReading], None]
     is_read_lazily: bool = False
     has_types: bool = True
     has_checked_texts: bool = True
     has_several_tables: bool = False
     needs_name: bool = False
+    line: str = "line"
     list_tables: Callable[[Path], Sequence[str]] | None = None
 
 
@@ -91,12 +87,37 @@ class FileTable:
         return self.format.is_read_lazily and tuple(map(_compute_file_mark, self.files)) != self.marks
 
 
+def refuse_unread_places(place: str | Path) -> None:
+    """Raise ProgrammingError (`source`) for places that are not read: object stores, and folders of table formats.
+
+    A folder of Delta Lake, Iceberg or Hudi has files with removed and former rows, so its Parquet files are not the table.
+    """
+    scheme = _SCHEME.match(str(place))
+    if scheme is not None:
+        raise ProgrammingError(
+            f"files of {scheme[1]}: are not read: dpsql opens files of this machine only",
+            code="source",
+            hint="copy them into a folder and name that; or make a table of them in Spark or PostgreSQL, and connect to it",
+        )
+    folder = Path(place)
+    if not folder.is_dir():
+        return
+    for name, inside in _LAKES.items():
+        if next(folder.rglob(inside), None) is not None:
+            raise ProgrammingError(
+                f"{place} is a table of {name}, whose files also hold removed and former rows",
+                code="source",
+                hint="save its present rows as Parquet files into another folder; Spark reads tables of Delta Lake and Iceberg in place",
+            )
+
+
 def find_file_tables(path: str | Path) -> dict[str, FileTable]:
     """Return the tables that a file or a folder holds, by name; none if it is not one of those.
 
     A file has one table, of its own name without the ending. In a folder each file is a table, and so is each folder
-    with Parquet files below it. Raises OperationalError where two tables have one name.
+    with Parquet files below it; a folder of folders such as `year=2024` is one table. Raises OperationalError where two tables have one name.
     """
+    refuse_unread_places(path)
     place = Path(path)
     if not place.is_dir():
         if _PATTERN & set(str(path)) and not place.exists():
@@ -111,10 +132,12 @@ def find_file_tables(path: str | Path) -> dict[str, FileTable]:
         names = (
             [_get_table_name(place)]
             if listed is None
-            else _read_guarded(table, lambda: listed(table.files[0]))
+            else read_guarded(table, lambda: listed(table.files[0]))
         )
         return dict.fromkeys(names, table)
     tables: dict[str, FileTable] = {}
+    if _is_partitioned(place):
+        return {_get_table_name(place): resolve_file_table(place)}
     for entry in sorted(place.iterdir()):
         known = _find_format(entry)
         if entry.name.startswith(".") or not (entry.is_dir() or (known is not None and not known.needs_name)):
@@ -134,6 +157,12 @@ def find_file_tables(path: str | Path) -> dict[str, FileTable]:
     return tables
 
 
+def _is_partitioned(folder: Path) -> bool:
+    """Return whether a folder is one table whose folders name values: it has nothing but folders such as `year=2024`."""
+    entries = [entry for entry in folder.iterdir() if not entry.name.startswith((".", "_"))]
+    return bool(entries) and all(entry.is_dir() and "=" in entry.name for entry in entries)
+
+
 def resolve_file_table(source: str | Path) -> FileTable:
     """Return the table in a file, in all Parquet files below a folder, or in the files of a pattern.
 
@@ -141,6 +170,7 @@ def resolve_file_table(source: str | Path) -> FileTable:
     """
     if "\0" in str(source):
         raise OperationalError("a file name cannot contain NUL", code="no_database")
+    refuse_unread_places(source)
     place = Path(source)
     if place.is_dir():
         found = sorted(place.rglob("*.parquet"))
@@ -149,6 +179,9 @@ def resolve_file_table(source: str | Path) -> FileTable:
     else:
         found = [place]
     files = tuple(Path(os.path.realpath(each)) for each in found)
+    for folder in {file.parent for file in files if not place.is_dir()}:
+        if any((folder / inside).exists() for inside in ("_delta_log", ".hoodie")):
+            refuse_unread_places(folder)
     if not files or not all(file.is_file() for file in files):
         raise OperationalError(f"the file {source} does not exist", code="no_database")
     formats = {_find_format(file) for file in files}
@@ -169,29 +202,30 @@ def resolve_file_table(source: str | Path) -> FileTable:
 
 
 def make_file_table(
-    connection: duckdb.DuckDBPyConnection, name: str, table: FileTable, types: ColumnTypes
+    connection: duckdb.DuckDBPyConnection, name: str, table: FileTable, reading: TableReading
 ) -> None:
     """Make a table of files under a name. Raises OperationalError, without the engine's words, if it cannot be read."""
-    _read_guarded(
+    read_guarded(
         table,
         lambda: run_interruptibly(
-            connection, lambda: table.format.make_table(connection, name, table.files, types)
+            connection, lambda: table.format.make_table(connection, name, table.files, reading)
         ),
     )
 
 
-def _read_guarded(table: FileTable, read: Callable[[], _T]) -> _T:
+def read_guarded(table: FileTable, read: Callable[[], _T]) -> _T:
+    """Return what is read of files. Raises OperationalError (`source`), without the engine's words, if they cannot be read."""
+    hint = _HINTS.get(table.format.name)
     try:
         return read()
     except Error:
         raise
+    except UnreadableLineError as error:
+        file, hint = error.file or table.source, error.hint or hint
+        place = f", at {table.format.line} {error.line}: {error.reason}"
     except Exception as error:  # noqa: BLE001  (what a file cannot be read for may quote what stands in it)
         file, place = _locate_read_failure(table, str(error))
-    raise OperationalError(
-        f"cannot read {file} as {table.format.name}{place}",
-        code="source",
-        hint=_HINTS.get(table.format.name),
-    )
+    raise OperationalError(f"cannot read {file} as {table.format.name}{place}", code="source", hint=hint)
 
 
 def _locate_read_failure(table: FileTable, message: str) -> tuple[str, str]:
@@ -199,9 +233,6 @@ def _locate_read_failure(table: FileTable, message: str) -> tuple[str, str]:
     found = _PLACE.match(message)
     if found is None:
         return table.source, ""
-    file = next((str(file) for file in table.files if f"file = {file}\n" in message), table.source)
-    if found["csv"]:
-        return file, f", at line {found['csv']}"
     # The engine counts a record that it cannot parse as read.
     number = int(found["record"]) - (found["malformed"] is not None)
     return found["file"], f", at {'line' if found['kind'] == 'line' else 'record'} {number}"
@@ -212,58 +243,24 @@ def list_lazy_paths(tables: Mapping[str, FileTable]) -> list[str]:
     return [str(file) for table in tables.values() if table.format.is_read_lazily for file in table.files]
 
 
-def suggest_types(name: str, table: FileTable) -> list[tuple[str, str]]:
-    """Suggest types for the columns of text files from some of their rows, or their schema: for an owner who writes a policy."""
-
-    def describe_columns() -> list[tuple[Any, ...]]:
-        if table.format.name == "JSON":
-            return _describe_json_columns(table.files)
-        if table.format.name == "SQLite":
-            return sources.describe_columns(table.files[0], name)
-        separator, names = _read_csv_header(table.files[0])
-        with duckdb.connect() as connection:
-            return connection.execute(
-                f"DESCRIBE FROM {_build_csv_call(table.files, separator)}, names = {_quote_list(names)})"
-            ).fetchall()
-
-    return [(str(column), str(kind)) for column, kind, *_ in _read_guarded(table, describe_columns)]
-
-
-def count_unread_texts(name: str, table: FileTable, types: ColumnTypes) -> dict[str, int]:
-    """Count the texts of each column that are none of the policy's type, for the data's owner alone.
-
-    Such a text is read as NULL. Blank ones are left out, as missing values are written so. Files that state their types have none.
-    """
-    if table.format.has_types:
-        return {}
-    with duckdb.connect() as scratch:
-        _read_guarded(
-            table,
-            lambda: table.format.make_table(scratch, name, table.files, dict.fromkeys(types, "varchar")),
-        )
-        stored = [
-            str(column) for column, *_ in scratch.execute(f"DESCRIBE {quote_identifier(name)}").fetchall()
-        ]
-        typed = [column for column in stored if types.get(column) in _AS_TYPE]
-        counts = [
-            f"COUNT(*) FILTER (WHERE trim({quote_identifier(column)}) <> '' AND ({_AS_TYPE[types[column]].format(quote_identifier(column))}) IS NULL)"
-            for column in typed
-        ]
-        found = (
-            scratch.execute(f"SELECT {', '.join([*counts, '0'])} FROM {quote_identifier(name)}").fetchone()
-            or ()
-        )
-    return {column: int(many) for column, many in zip(typed, found, strict=False) if many}
-
-
 def _make_parquet(
-    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], _: ColumnTypes
+    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], reading: TableReading
 ) -> None:
-    """Make a view on the files, of which the engine reads the parts that a statement needs."""
-    parts = any("=" in part for file in files for part in file.parts[:-1])
-    options = f"hive_partitioning = {str(parts).lower()}, hive_types_autocast = false, {_HOLDS_NAN}"
+    """Make a view on the files, of which the engine reads the parts that a statement needs.
+
+    Values in names of folders are texts, and are read as the policy declares their columns.
+    """
+    keys = {part.partition("=")[0] for file in files for part in file.parts[:-1] if "=" in part}
+    options = f"hive_partitioning = {str(bool(keys)).lower()}, hive_types_autocast = false, {_HOLDS_NAN}"
     rows = f"read_parquet({_quote_list(map(str, files))}, {options})"
-    connection.execute(f"CREATE VIEW {quote_identifier(name)} AS SELECT * FROM {rows}")
+    named = [str(column) for column, *_ in connection.execute(f"DESCRIBE FROM {rows}").fetchall()]
+    read = ", ".join(
+        f"{build_cell(reading.find_cell(column), quote_identifier(column))} AS {quote_identifier(column)}"
+        for column in named
+        if column in keys and reading.find_cell(column).kind in PLAIN
+    )
+    selected = f"* REPLACE ({read})" if read else "*"
+    connection.execute(f"CREATE VIEW {quote_identifier(name)} AS SELECT {selected} FROM {rows}")
     columns = connection.execute(f"DESCRIBE {quote_identifier(name)}").fetchall()
     alike = len({_read_parquet_schema(connection, file) for file in files}) == 1
     decoded = [column for column, kind, *_ in columns if not alike or kind not in _WHOLE]
@@ -277,38 +274,12 @@ def _read_parquet_schema(connection: duckdb.DuckDBPyConnection, file: Path) -> t
     return tuple((column, kind) for column, kind, *_ in described)
 
 
-def _make_csv(
-    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], types: ColumnTypes
-) -> None:
-    """Make a table in memory, with the policy's types. Every line must have the columns of the first."""
-    separator, names = _read_csv_header(files[0])
-    if any(_read_csv_header(file) != (separator, names) for file in files[1:]):
-        raise ValueError("the files have different columns")
-    columns = "{" + ", ".join(f"{quote_literal(column)}: 'VARCHAR'" for column in names) + "}"
-    rows = f"{_build_csv_call(files, separator)}, auto_detect = false, columns = {columns})"
-    connection.execute(f"CREATE TABLE {quote_identifier(name)} AS {_build_typed_query(names, types, rows)}")
-
-
-def _build_typed_query(names: Sequence[str], types: ColumnTypes, rows: str) -> str:
-    """Return the query of columns of texts that reads each as the policy's type.
-
-    The optimizer pushes a cast into the reader of a file, where one text that is none of the type ends the reading. It
-    cannot push it below a common table expression that is materialized.
-    """
-    columns = ", ".join(
-        _AS_TYPE.get(types.get(column, ""), "{0}").format(quote_identifier(column))
-        + f" AS {quote_identifier(column)}"
-        for column in names
-    )
-    return f'WITH "#texts" AS MATERIALIZED (SELECT * FROM {rows}) SELECT {columns} FROM "#texts"'
-
-
 def _make_json(
-    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], types: ColumnTypes
+    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], reading: TableReading
 ) -> None:
     """Make a table in memory with the columns that the policy declares, as it spells them; without any, as the rows have them."""
-    names = [column for column in types if "." not in column] or [
-        str(column) for column, *_ in _describe_json_columns(files)
+    names = [column for column in reading.cells if "." not in column] or [
+        str(column) for column, *_ in describe_json_columns(files)
     ]
     columns = "{" + ", ".join(f"{quote_literal(column)}: 'VARCHAR'" for column in names) + "}"
     for number, file in enumerate(files):
@@ -316,10 +287,11 @@ def _make_json(
         into = (
             f"INSERT INTO {quote_identifier(name)}" if number else f"CREATE TABLE {quote_identifier(name)} AS"
         )
-        connection.execute(f"{into} {_build_typed_query(names, types, rows)}")
+        connection.execute(f"{into} {build_typed_query(names, reading, rows)}")
 
 
-def _describe_json_columns(files: Sequence[Path]) -> list[tuple[Any, ...]]:
+def describe_json_columns(files: Sequence[Path]) -> list[tuple[Any, ...]]:
+    """Return the columns of JSON records and the types that the engine gives to them."""
     with duckdb.connect() as connection:
         rows = f"read_json({quote_literal(str(files[0]))}, format = {quote_literal(_detect_json_format(files[0]))}, records = true)"
         return connection.execute(f"DESCRIBE FROM {rows}").fetchall()
@@ -333,23 +305,20 @@ def _detect_json_format(file: Path) -> str:
 
 
 def _make_sqlite(
-    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], types: ColumnTypes
+    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], reading: TableReading
 ) -> None:
     """Make a table in memory of the file's table of that name."""
     names = sources.list_columns(files[0], name)
-    texts = quote_identifier("#rows")
-    connection.execute(
-        f"CREATE TEMP TABLE {texts} ({', '.join(f'{quote_identifier(column)} VARCHAR' for column in names)})"
-    )
-    handed = ", ".join("UNNEST(CAST(? AS VARCHAR[]))" for _ in names)
-    for batch in sources.iterate_batches(files[0], name):
-        connection.execute(f"INSERT INTO {texts} SELECT {handed}", batch)
-    connection.execute(f"CREATE TABLE {quote_identifier(name)} AS {_build_typed_query(names, types, texts)}")
-    connection.execute(f"DROP TABLE {texts}")
+    with stage_texts(connection, names) as texts:
+        for batch in sources.iterate_batches(files[0], name):
+            insert_columns(connection, texts, batch)
+        connection.execute(
+            f"CREATE TABLE {quote_identifier(name)} AS {build_typed_query(names, reading, texts)}"
+        )
 
 
 def _make_duckdb(
-    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], _: ColumnTypes
+    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], _: TableReading
 ) -> None:
     """Make a table in memory of the file's table of that name: a view there may read anything."""
     connection.execute(f'ATTACH {quote_literal(str(files[0]))} AS "#file" (TYPE duckdb, READ_ONLY)')
@@ -368,27 +337,8 @@ def _make_duckdb(
         connection.execute('DETACH "#file"')
 
 
-def _build_csv_call(files: Sequence[Path], separator: str) -> str:
-    """Return the call that reads the files, up to its further options."""
-    return f"read_csv({_quote_list(map(str, files))}, header = true, delim = {quote_literal(separator)}, quote = '\"', escape = '\"'"
-
-
-def _read_csv_header(file: Path) -> tuple[str, list[str]]:
-    """Read the separator and the columns of a CSV file from its first line alone."""
-    opened = gzip.open if file.suffix.lower() == ".gz" else open
-    with opened(file, "rb") as lines:  # so that no byte after the first line is decoded
-        first = lines.readline(1 << 20).decode("utf-8-sig").partition("\r")[0]
-    separator = max(_SEPARATORS, key=first.count)
-    names = next(csv.reader([first], delimiter=separator), [])
-    if not all(name.strip() for name in names) or len({name.casefold() for name in names}) < max(
-        1, len(names)
-    ):
-        raise ValueError("the first line does not name the columns")
-    return separator, names
-
-
 def _make_arrow(
-    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], _: ColumnTypes
+    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], _: TableReading
 ) -> None:
     """Make a table in memory."""
     try:
@@ -409,7 +359,17 @@ def _make_arrow(
 
 FORMATS = (
     FileFormat("Parquet", (".parquet", ".pq"), _make_parquet, is_read_lazily=True),
-    FileFormat("CSV", (".csv", ".tsv", ".csv.gz", ".tsv.gz"), _make_csv, has_types=False),
+    FileFormat("CSV", (".csv", ".tsv", ".csv.gz", ".tsv.gz"), make_csv, has_types=False),
+    FileFormat(
+        "Excel",
+        (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"),
+        workbooks.make_workbook,
+        has_types=False,
+        has_several_tables=True,
+        needs_name=True,
+        line="row",
+        list_tables=workbooks.list_sheets,
+    ),
     FileFormat("JSON", (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"), _make_json, has_types=False),
     FileFormat("JSON", (".json", ".json.gz"), _make_json, has_types=False, needs_name=True),
     FileFormat("Arrow IPC", (".arrow", ".feather", ".ipc"), _make_arrow),
@@ -433,6 +393,7 @@ FORMATS = (
 )
 _HINTS = {
     "CSV": 'the first line names the columns, and every line has as many; texts with separators stand in "…", in UTF-8',
+    "Excel": "is it an Excel workbook without a password, whose row of names comes first?",
     "Parquet": "is each file whole, and its text UTF-8?",
     "JSON": 'one list of records, or a record in each line, {"name": value, …}, in UTF-8',
     "SQLite": "has it a table of that name, no view, with texts in UTF-8?",

@@ -15,12 +15,33 @@ from dpsql.backends.public_copies import Columns, PublicCopies, make_changed_tab
 from dpsql.backends.spark.catalog import DeclaredTables
 from dpsql.backends.spark.dialect import emit_copied_column, make_spark_dialect
 from dpsql.backends.spark.session import SessionRunner, close_session, open_session, pin_settings
-from dpsql.errors import BackendError
+from dpsql.errors import BackendError, PolicyError
 from dpsql.ledger.anchor import SPARK as IDENTITY
-from dpsql.policy.names import quote_identifier
+from dpsql.policy.names import normalize_name, quote_identifier
 
 _MOST_PLANNED = 1000
 """The largest number of statements that are known to be planned; beyond it, all are forgotten."""
+
+
+def list_temporary_views(session: Any) -> list[str]:
+    """Return the names of the temporary views of an owner's session."""
+    return [str(table.name) for table in session.catalog.listTables() if table.isTemporary]
+
+
+def refuse_temporary_views(views: Sequence[str], declared: Sequence[str]) -> None:
+    """Raise PolicyError (`table_missing`) if a declared table is a temporary view, and say what to save.
+
+    Such a view is a plan, which Spark computes anew for each statement: what it reads may have changed, and an expression of it may be
+    random, read the clock, or fail for one row. dpsql's own session does not have it.
+    """
+    known = set(map(normalize_name, views))
+    for name in declared:
+        if normalize_name(name) in known:
+            raise PolicyError(
+                f"tables.{name}: {name} is a temporary view of the Spark session, which is computed anew for each statement",
+                code="table_missing",
+                hint=f'save it once: spark.table("{name}").write.saveAsTable("…"), and declare that table',
+            )
 
 
 class SparkBackend:
@@ -53,6 +74,10 @@ class SparkBackend:
             self.database_name, self._schema = self._runner.run_guarded(
                 lambda: (str(at.catalog.currentCatalog()), str(at.catalog.currentDatabase()))
             )
+            found = self._runner.run_guarded(
+                lambda: [] if isinstance(database, str) else list_temporary_views(at)
+            )
+            refuse_temporary_views(found, (*public, *private))
             self.dialect: Dialect = make_spark_dialect(self.database_name, self._schema)
             self._random = secrets.token_hex(16)
             self._tables = DeclaredTables(self._runner, (*public, *private), self.dialect.queries)

@@ -26,13 +26,14 @@ from dpsql.interfaces.cli.connections import (
 )
 from dpsql.interfaces.cli.options import Analyst, Dialect, Epsilon, LedgerFile, LedgerKey, require_loss
 from dpsql.interfaces.cli.queries import FileQuery, read_queries
+from dpsql.interfaces.cli.unread import describe_unread_rows
 from dpsql.policy.names import normalize_name
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dpsql.api.connection import Connection
-    from dpsql.backends.analyst_schema import AnalystSchema, DatabaseSchema
+    from dpsql.backends.analyst_schema import DatabaseSchema
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.policy import Column, Policy
 
@@ -45,8 +46,8 @@ ENDING: Final = ".fingerprints"
 
 def compare_fingerprints(
     rules: Policy, policy: Path, backend: DuckDBBackend, schema: DatabaseSchema, answered: datetime | None
-) -> Iterator[str]:
-    """Yield remarks on whether the data match their version; record a new version or table.
+) -> tuple[list[str], bool]:
+    """Return remarks on whether the data match their version, and whether they changed; record a new version or table.
 
     `answered` is when the ledger last answered with this version, or None.
 
@@ -59,8 +60,7 @@ def compare_fingerprints(
     try:
         record = _read_record(path)
     except OSError as error:  # do not replace another user's file
-        yield f"cannot read {path} ({error.strerror}), so changes of the data go unnoticed"
-        return
+        return [f"cannot read {path} ({error.strerror}), so changes of the data go unnoticed"], False
     engine = f"duckdb {version('duckdb')}"
     if record.get("engine") != engine:  # another engine hashes otherwise
         record = {"engine": engine, "salt": secrets.token_hex(32), "versions": {}}
@@ -71,20 +71,24 @@ def compare_fingerprints(
     when = _format_time(datetime.fromisoformat(known["at"]))
     changed = [table for table, found in now.items() if known["tables"].get(table, found) != found]
     fresh = {table: found for table, found in now.items() if table not in known["tables"]}
+    remarks = list[str]()
     if changed:
         last = "" if answered is None else f", its last answer from {_format_time(answered)}"
-        yield (
+        remarks.append(
             f"{', '.join(changed)} changed: the fingerprint of data_version {this} is from {when}{last}."
             " Change data_version in the policy; until then, stored answers of the former data are reused"
         )
     elif not fresh:
-        yield f"the data match data_version {this}, recorded on {when}"
+        remarks.append(f"the data match data_version {this}, recorded on {when}")
     if fresh:
         known["tables"] |= fresh
         if _write_record(path, record):
-            yield f"recorded the fingerprint of data_version {this} in {path.name} for the next check"
+            remarks.append(
+                f"recorded the fingerprint of data_version {this} in {path.name} for the next check"
+            )
         else:
-            yield f"cannot write {path}, so changes of the data will go unnoticed"
+            remarks.append(f"cannot write {path}, so changes of the data will go unnoticed")
+    return remarks, bool(changed)
 
 
 def find_last_answer_time(ledger: str, key: Path | None, this: str) -> datetime | None:
@@ -153,120 +157,6 @@ def _write_record(path: Path, record: Mapping[str, Any]) -> bool:
     return True
 
 
-# Count exactly the rows and cells that no answer reads, for `dpsql check`, whose user has the data anyway.
-
-
-_WRITTEN = {
-    "integer": "whole numbers are written as 1234",
-    "double": "numbers are written as 1234.5",
-    "date": "dates are written as 2026-01-31",
-    "timestamp": "timestamps are written as 2026-01-31 12:00:00",
-    "time": "times of day are written as 12:00:00",
-    "boolean": "truth values are written as true and false",
-    "uuid": "UUIDs are written as 01234567-89ab-cdef-0123-456789abcdef",
-}
-"""How files must write the values of each type of the policy."""
-
-
-def describe_unread_rows(
-    rules: Policy, declared: AnalystSchema, backend: DuckDBBackend, database: Path | Mapping[str, Path]
-) -> Iterator[str]:
-    """Yield a line for each kind of cells or rows that no answer reads, or joins to nothing."""
-    yield from _describe_unread_texts(rules, database)
-    yield from _describe_rows_without_unit(rules, declared, backend)
-    yield from _describe_crossing_rows(rules, declared, backend)
-
-
-def _describe_unread_texts(rules: Policy, database: Path | Mapping[str, Path]) -> Iterator[str]:
-    """Yield a line for each column of a file with texts that are not valid for its type."""
-    from dpsql.backends.duckdb.files import count_unread_texts, find_file_tables, resolve_file_table
-    from dpsql.policy import normalize_name
-
-    types = rules.get_column_types()
-    if isinstance(database, Mapping):
-        files = {name: resolve_file_table(path) for name, path in database.items()}
-    else:
-        files = find_file_tables(database)
-    for table in (name for name in files if normalize_name(name) in types):
-        known = types[normalize_name(table)]
-        for column, many in count_unread_texts(table, files[table], known).items():
-            kind = known[column]
-            found = "1 text is" if many == 1 else f"{many:,} texts are"
-            read = "is" if many == 1 else "are"
-            yield f"{table}.{column}: {found} not a valid {kind}, and {read} read as NULL: {_WRITTEN[kind]}"
-
-
-def _describe_rows_without_unit(
-    rules: Policy, declared: AnalystSchema, backend: DuckDBBackend
-) -> Iterator[str]:
-    """Yield a line for each table with rows that belong to no privacy unit."""
-    from dpsql.policy import normalize_name
-    from dpsql.sql.compile.compiler import Compiler
-    from dpsql.sql.compile.relations import emit_count_without_unit
-    from dpsql.sql.lower.dotted_names import build_scan
-
-    names, compiler = rules.list_private_tables(), Compiler(backend.dialect)
-    queries = [
-        emit_count_without_unit(compiler, build_scan(declared, "a", declared.tables[normalize_name(name)]))
-        for name in names
-    ]
-    asked = [(name, sql) for name, sql in zip(names, queries, strict=True) if sql is not None]
-    for (name, _), many in zip(asked, backend.read_counts([sql for _, sql in asked]), strict=True):
-        link, unit = rules.tables[name].unit_link, rules.get_unit(name).column
-        if many and link is None:
-            yield f"{name}: {_format_row_count(many)} no {unit}, so they belong to no privacy unit and no answer reads them"
-        elif many and link is not None:
-            lead = "row references" if many == 1 else "rows reference"
-            yield f"{name}: {many:,} {lead} no row of {link.table} with a unit, so no answer reads them"
-
-
-def _describe_crossing_rows(rules: Policy, declared: AnalystSchema, backend: DuckDBBackend) -> Iterator[str]:
-    """Yield a line for each declared link and key that rows of several units violate; no guarantee depends on them."""
-    from dpsql.plan.expressions import Column
-    from dpsql.policy import normalize_name
-    from dpsql.sql.compile.compiler import Compiler
-    from dpsql.sql.compile.relations import emit_crossings
-    from dpsql.sql.lower.dotted_names import build_scan
-
-    asked = [
-        (name, link.names, link.table, link.keys)
-        for name, link in rules.iterate_links()
-        if link is not rules.tables[name].unit_link
-    ]
-    asked += [(name, key, name, key) for name, table in rules.tables.items() for key in table.unique]
-    queries, compiler = list[str](), Compiler(backend.dialect)
-    for name, names, other, keys in asked:
-        ours, theirs = declared.tables[normalize_name(name)], declared.tables[normalize_name(other)]
-        on = [
-            (
-                Column("a", *ours.columns[normalize_name(column)]),
-                Column("b", *theirs.columns[normalize_name(key)]),
-            )
-            for column, key in zip(names, keys, strict=True)
-        ]
-        queries.append(
-            emit_crossings(compiler, build_scan(declared, "a", ours), build_scan(declared, "b", theirs), on)
-        )
-    for (name, names, other, keys), many in zip(asked, backend.read_counts(queries), strict=True):
-        if not many:
-            continue
-        source, target = f"{name}.{' and '.join(names)}", f"{other}.{' and '.join(keys)}"
-        if source == target:
-            yield (
-                f"{source} is declared unique, but {_format_row_count(many)} a value that a row of another unit also has; each unit "
-                "gets a group of its own. Remove it from the policy unless it is unique within a unit"
-            )
-        else:
-            yield (
-                f"{source} references {target}, but {_format_row_count(many)} the key of a row of another unit, and such rows are not "
-                "joined. Remove the link from the policy unless it stays within a unit"
-            )
-
-
-def _format_row_count(many: int) -> str:
-    return "1 row has" if many == 1 else f"{many:,} rows have"
-
-
 # The command.
 
 
@@ -303,15 +193,17 @@ def check(
     """Check a policy, and summarize what it allows; or compute what planned queries would cost.
 
     With a database, every declared table and column must exist with the declared type; rows and texts that no answer reads
-    are counted. The charges of queries are computed one by one and together, against the ledger's remaining budget; nothing is
-    charged. Queries need the database only if they read public tables. The exit code is 1 if a query would be refused, or if
-    the budget does not suffice for all of them.
+    are counted, for the owner alone. The charges of queries are computed one by one and together, against the ledger's
+    remaining budget; nothing is charged. Queries need the database only if they read public tables. The exit code is 1 if a
+    query would be refused, if the budget does not suffice for all of them, or if the data changed under one `data_version`.
     """
     task, queries = _CheckedPolicy.from_files(files, options)
     if not queries:
-        _show_policy_summary(task)
+        changed = _show_policy_summary(task)
         if task.has_ledger:
             _show_failures(task)
+        if changed:
+            raise typer.Exit(1)
         return
     found = [planned for file in queries for planned in read_queries(file)]
     if not _forecast_queries(task, found, epsilon, dialect):
@@ -432,13 +324,14 @@ def _connect_for_planning(task: _CheckedPolicy, dialect: str, default: Fraction 
     )
 
 
-def _show_policy_summary(task: _CheckedPolicy) -> None:
+def _show_policy_summary(task: _CheckedPolicy) -> bool:
+    """Print what a policy allows, and return whether the data changed under one version."""
     from dpsql.interfaces.shell.answers import View
 
     rules, database = task.rules, task.database
-    schema, versions = None, list[str]()
+    schema, versions, changed = None, list[str](), False
     if database is not None:
-        schema, versions = _compare_with_database(task, database)
+        schema, versions, changed = _compare_with_database(task, database)
     view = View.from_stream(sys.stdout)
     print(f"{task.file} is a valid policy")
     print(view.render_parts(*_render_policy_summary(rules)))
@@ -450,6 +343,7 @@ def _show_policy_summary(task: _CheckedPolicy) -> None:
         hidden = list(_iterate_undeclared_names(rules, schema))
         if hidden:
             print(f"not declared, so hidden from analysts: {', '.join(hidden)}")
+    return changed
 
 
 def _describe_database(database: Database) -> str:
@@ -475,8 +369,10 @@ def _show_failures(task: _CheckedPolicy) -> None:
         print(line)
 
 
-def _compare_with_database(task: _CheckedPolicy, database: Database) -> tuple[DatabaseSchema, list[str]]:
-    """Compare the policy with the database; return its schema and remarks on its data version and unread rows."""
+def _compare_with_database(
+    task: _CheckedPolicy, database: Database
+) -> tuple[DatabaseSchema, list[str], bool]:
+    """Compare the policy with the database; return its schema, remarks on data and version, and whether the data changed."""
     from dpsql.api.opening import open_server
     from dpsql.backends import analyst_schema
     from dpsql.backends.duckdb import DuckDBBackend
@@ -486,14 +382,14 @@ def _compare_with_database(task: _CheckedPolicy, database: Database) -> tuple[Da
         with closing(open_server(database, rules, task.file, spills=False)) as elsewhere:
             schema = elsewhere.read_schema()
             analyst_schema.build_analyst_schema(rules, schema, elsewhere.find_origin)
-            return schema, []  # fingerprints of the data would read all rows
-    backend = DuckDBBackend(database, types=rules.get_column_types())
+            return schema, [], False  # fingerprints of the data would read all rows
+    backend = DuckDBBackend(database, readings=rules.get_readings())
     with closing(backend):
         schema = backend.read_schema()
         declared = analyst_schema.build_analyst_schema(rules, schema, backend.find_origin)
         answered = _find_last_answer_time(task)
-        found = list(compare_fingerprints(rules, task.file, backend, schema, answered))
-        return schema, [*found, *describe_unread_rows(rules, declared, backend, database)]
+        found, changed = compare_fingerprints(rules, task.file, backend, schema, answered)
+        return schema, [*found, *describe_unread_rows(rules, declared, backend, database)], changed
 
 
 def _find_last_answer_time(task: _CheckedPolicy) -> datetime | None:

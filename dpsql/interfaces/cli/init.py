@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from calendar import monthrange
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
@@ -21,8 +22,10 @@ from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.interfaces.cli.connections import get_default_policy_path, parse_location
 from dpsql.interfaces.cli.options import Database
 from dpsql.interfaces.shell.answers import escape_unprintable
-from dpsql.policy.domain import ColumnType, parse_bounds, parse_values
+from dpsql.policy.domain import COLUMN_TYPES, NUMBER, ColumnType, parse_bounds, parse_values
+from dpsql.policy.engine_types import find_policy_type
 from dpsql.policy.names import find_name_problem, normalize_name
+from dpsql.policy.readings import ReadingProposal, TableReading
 from dpsql.policy.request.loss import parse_amount
 from dpsql.policy.skeleton import (
     ColumnDecision,
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+_DAY = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})\.([0-9]{4})")
+_MONTH = re.compile(r"([0-9]{4})(?:-([0-9]{2}))?")
 _UNIT = """
 1. The privacy unit. Answers hide whether any one unit is in the data, with all of its rows in all tables.
    Usually a person: patient, customer, household, employee. A visit or an order protects far less."""
@@ -61,6 +66,8 @@ _COLUMNS = """
    values is public, so that groups by the column are known in advance. Take both from public knowledge, never from the
    data; dpsql suggest proposes them from the data, at a charge.
    0, 100   bounds, or values separated by commas     empty   neither     none   leave the column out"""
+_TYPES = """   The types were guessed from some rows of the files: integer, double, varchar (text), date, timestamp, time, boolean, uuid.
+   Numbers that nobody adds up, such as codes, are varchar."""
 _EPSILON = """
 4. The budget: the privacy loss of all answers together, for each table. ε of about 1 is strong, above 10 weak: all answers
    together change the odds of any guess about one unit by a factor of at most e^ε."""
@@ -73,10 +80,12 @@ def ask_decisions(
     keys: Mapping[str, TableKeys],
     stated: Decisions,
     constrained: Mapping[str, Mapping[str, object]],
+    *,
+    types_are_guessed: bool,
 ) -> Decisions:
     """Ask for the owner's decisions about the tables of a schema; `stated` decisions are the defaults.
 
-    Columns in `constrained` have bounds or values from constraints, and are not asked for.
+    Columns in `constrained` have bounds or values from constraints, and are not asked for. Types are asked for if they are guessed.
     """
     typer.echo(_UNIT)
     unit = _ask_until_valid("privacy unit", stated.privacy_unit, _parse_unit)
@@ -86,6 +95,7 @@ def ask_decisions(
         before = stated.tables.get(normalize_name(name), TableDecision())
         tables[normalize_name(name)] = _ask_table(name, columns, keys.get(name, TableKeys()), before)
     typer.echo(_COLUMNS)
+    told = False
     for name, columns in schema.items():
         own = tables[normalize_name(name)]
         if own.public or own.omitted or find_name_problem(name, "table", dots=False):
@@ -101,9 +111,15 @@ def ask_decisions(
                 or _is_key(own, place)
             ):
                 continue
-            if known in ("boolean", "blob", "time", "uuid"):
+            decided = asked.get(place, ColumnDecision())
+            if types_are_guessed:
+                if not told:
+                    typer.echo(_TYPES)
+                told, decided = True, _ask_type(f"{name}.{column}", known, decided)
+            asked[place] = decided
+            if decided.omitted or (decided.type or known) in ("boolean", "blob", "time", "uuid"):
                 continue
-            asked[place] = _ask_column(f"{name}.{column}", known, asked.get(place, ColumnDecision()))
+            asked[place] = _ask_column(f"{name}.{column}", decided.type or known, decided)
         tables[normalize_name(name)] = replace(own, columns=asked)
     typer.echo(_EPSILON)
     epsilon = _ask_until_valid("epsilon", stated.epsilon or "1", _parse_epsilon)
@@ -176,15 +192,55 @@ def _ask_column(name: str, kind: ColumnType, before: ColumnDecision) -> ColumnDe
         if parts == ["none"]:
             return replace(before, omitted=True)
         try:
+            if kind == "varchar" and not (len(parts) == 2 and all(map(NUMBER.fullmatch, parts))):
+                return replace(before, values=parse_values([part.strip('"') for part in parts], kind))
+            if kind == "integer" and len(parts) > 2:
+                return replace(before, values=parse_values([_parse_number(part) for part in parts], kind))
+            found = kind
             if kind == "varchar":
-                return replace(before, values=parse_values(parts, kind))
-            parse_bounds(values := [_parse_number(part) for part in parts], kind)
+                found = "integer" if all(part.lstrip("+-").isdecimal() for part in parts) else "double"
+                typer.echo(
+                    f'   read as bounds of numbers, so the type is {found}; write texts in quotes: "{parts[0]}", "{parts[1]}"'
+                )
+            values = [_parse_bound(part, found, last=place == 1) for place, part in enumerate(parts)]
+            parse_bounds(values, found)
         except PydanticCustomError as error:
             raise ValueError(error.message()) from None
-        return replace(before, bounds=(values[0], values[1]))
+        return replace(before, bounds=(values[0], values[1]), type=found if found != kind else before.type)
 
     proposed = before.values or before.bounds or ()
     return _ask_until_valid(f"{name} ({kind})", ", ".join(map(str, proposed)), parse_domain)
+
+
+def _ask_type(name: str, kind: ColumnType, before: ColumnDecision) -> ColumnDecision:
+    def parse_type(text: str) -> ColumnDecision:
+        if text == "none":
+            return replace(before, omitted=True)
+        found = find_policy_type(text)
+        if found is None:
+            raise ValueError(f"enter one of {', '.join(COLUMN_TYPES)}, or none to leave the column out")
+        return replace(before, type=found.name)
+
+    return _ask_until_valid(f"{name}: type", kind, parse_type)
+
+
+def _parse_bound(text: str, kind: ColumnType, *, last: bool) -> object:
+    """Return a bound as a policy holds it: a day also as 31.12.2025, as a month or as a year, whose `last` day is taken.
+
+    >>> _parse_bound("31.12.2025", "date", last=True), _parse_bound("2020", "date", last=False), _parse_bound("2024-02", "date", last=True)
+    ('2025-12-31', '2020-01-01', '2024-02-29')
+    """
+    if kind not in ("date", "timestamp"):
+        return _parse_number(text)
+    if day := _DAY.fullmatch(text):
+        return f"{day[3]}-{int(day[2]):02}-{int(day[1]):02}"
+    if part := _MONTH.fullmatch(text):
+        month = int(part[2] or (12 if last else 1))
+        if not (int(part[1]) >= 1 and 1 <= month <= 12):
+            return text
+        end = monthrange(int(part[1]), month)[1] if last else 1
+        return f"{part[1]}-{month:02}-{end:02}" + " 23:59:59" * (last and kind == "timestamp")
+    return text
 
 
 def _parse_number(text: str) -> object:
@@ -282,7 +338,13 @@ def init(
         sources = ["the schema: types, keys, NOT NULL and CHECK", escape_unprintable(metadata.name)]
     if interactive:
         sources = [source.replace(" alone", "") for source in sources] + ["the owner's answers"]
-        decisions = ask_decisions(found.schema, found.keys, decisions, found.list_constrained_columns())
+        decisions = ask_decisions(
+            found.schema,
+            found.keys,
+            decisions,
+            found.list_constrained_columns(),
+            types_are_guessed=found.types_are_guessed,
+        )
     text = skeleton(
         found.schema,
         place.resolve().name if isinstance(place, Path) else target.stem,
@@ -292,6 +354,7 @@ def init(
         decisions=decisions,
         sources="; ".join(sources),
         types_are_guessed=found.types_are_guessed,
+        readings=found.readings,
     )
     if str(target) == "-":
         print(text, end="")
@@ -313,16 +376,17 @@ class _FoundSchema:
     required: Mapping[str, AbstractSet[str]]
     checks: Mapping[str, Sequence[str]]
     types_are_guessed: bool
+    readings: Mapping[str, ReadingProposal]
 
     @classmethod
     def from_database(cls, place: Path | str, stated_keys: Mapping[str, TableKeys]) -> Self:
         """Read the schema; `stated_keys` are those of tables without keys in the database, by normalized name."""
-        from dpsql.backends.duckdb import DuckDBBackend
+        from dpsql.backends.duckdb.files import find_file_tables
+        from dpsql.backends.duckdb.guesses import guess_tables
 
-        with closing(_open_backend(place)) as backend:
-            schema = backend.read_schema()
-            suggested = backend.suggest_columns() if isinstance(backend, DuckDBBackend) else {}
-            schema |= suggested
+        suggested, readings = guess_tables(find_file_tables(place)) if isinstance(place, Path) else ({}, {})
+        with closing(_open_backend(place, readings)) as backend:
+            schema = backend.read_schema() | suggested
             origins = {table: backend.find_origin(table) for table in schema}
             keys = backend.read_table_keys()
         keys |= {
@@ -336,6 +400,7 @@ class _FoundSchema:
             {table: found.not_null_columns for table, found in origins.items() if found is not None},
             {table: found.check_constraints for table, found in origins.items() if found is not None},
             bool(suggested),
+            readings,
         )
 
     def list_constrained_columns(self) -> dict[str, dict[str, object]]:
@@ -368,14 +433,20 @@ def _make_policy_path(place: Path | str) -> Path:
     return Path(f"{name if re.fullmatch(_PLAIN, name) else 'database'}.yaml")
 
 
-def _open_backend(place: Path | str) -> DuckDBBackend | PostgresBackend | ClickHouseBackend:
+def _open_backend(
+    place: Path | str, readings: Mapping[str, ReadingProposal]
+) -> DuckDBBackend | PostgresBackend | ClickHouseBackend:
     """Open the database whose schema is read. Raises ProgrammingError for Spark, whose catalog has no keys."""
     from dpsql.backends.clickhouse.connection import ClickHouseBackend
-    from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.backends.postgres.connection import PostgresBackend
 
     if isinstance(place, Path):
-        return DuckDBBackend(place)
+        try:
+            return _open_files(place, readings, ragged=False)
+        except OperationalError as error:
+            if error.code != "source" or not readings:
+                raise
+        return _open_files(place, readings, ragged=True)  # dpsql check names the line, and what to write
     if is_chdb(place):
         return ClickHouseBackend(place)
     if is_spark(place):
@@ -385,6 +456,15 @@ def _open_backend(place: Path | str) -> DuckDBBackend | PostgresBackend | ClickH
             hint="run dpsql init on a Parquet file or folder with the same columns",
         )
     return PostgresBackend(place, warns=False)
+
+
+def _open_files(place: Path, readings: Mapping[str, ReadingProposal], *, ragged: bool) -> DuckDBBackend:
+    from dpsql.backends.duckdb import DuckDBBackend
+
+    files = {table: found.file.model_copy(update={"ragged": ragged}) for table, found in readings.items()}
+    return DuckDBBackend(
+        place, readings={normalize_name(table): TableReading(file=file) for table, file in files.items()}
+    )
 
 
 def _make_exists_error(target: Path) -> OperationalError:

@@ -509,6 +509,16 @@ def emit_count_without_unit(compiler: Compiler, scan: Scan) -> str | None:
     return f"SELECT COUNT(*) FROM {table} WHERE {compiler.dialect.columns.emit_unit_id(scan.unit.column)} IS NULL"
 
 
+def emit_unit_row_counts(compiler: Compiler, scan: Scan) -> str | None:
+    """Return the query of the number of rows `n` of each privacy unit, for the data's owner alone; None where each row is a unit."""
+    if scan.unit.link is None and scan.unit.column is None:
+        return None
+    unit, source = _emit_owned_table(compiler, scan)
+    return (
+        f"{_emit_select([f'{unit} AS {UNIT}', 'COUNT(*) AS n'], source, [f'{unit} IS NOT NULL'])} GROUP BY 1"
+    )
+
+
 def _emit_owned_table(
     compiler: Compiler, scan: Scan, table: str | None = None, values: Sequence[str] = ()
 ) -> tuple[str, str]:

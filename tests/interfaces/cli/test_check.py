@@ -213,7 +213,9 @@ def test_changed_data_of_the_same_version_are_noticed(run: Run, study: Path) -> 
     def changed(sql: str) -> str:
         with duckdb.connect(str(study)) as connection:
             connection.execute(sql)
-        return run("check", policy, study).out
+        ran = run("check", policy, study)
+        assert ran.code == int("visits changed" in ran.out)
+        return ran.out
 
     assert "the data match data_version 1" in changed("UPDATE visits SET undeclared = 0")
     assert "the data match" in changed("CREATE OR REPLACE TABLE visits AS FROM visits ORDER BY cost, note")
@@ -309,20 +311,63 @@ tables:
     )
     said = run("check", policy).out
     assert (
-        "stays.cost: 3 texts are not a valid double, and are read as NULL: numbers are written as 1234.5"
-        in said
+        "stays.cost: 3 of 4 texts (75%) are not a valid double, read as NULL, the first in row 1: 12,5;"
+        ' write decimal: "," for the column if all are written so' in said
     )
     assert (
-        "stays.day: 2 texts are not a valid date, and are read as NULL: dates are written as 2026-01-31"
+        "stays.day: 2 of 3 texts (66%) are not a valid date, read as NULL, the first in row 2: 31.01.2026;"
+        ' write format: "%d.%m.%Y"' in said
+    )
+    assert (
+        "stays.person: 1 of 4 texts (25%) is not a valid integer, read as NULL, the first in row 5: p9;"
         in said
     )
-    assert "stays.person: 1 text is not a valid integer, and is read as NULL" in said
-    assert "charges.n: 1 text is not a valid integer" in said
+    assert "charges.n: 1 of 5 texts (20%) is not a valid integer" in said
+    assert "take no bounds, values or limits from them" in said
     assert "stays.note:" not in said
     assert "stays: 2 rows have no person, so they belong to no privacy unit and no answer reads them" in said
     assert "charges: 3 rows reference no row of stays with a unit, so no answer reads them" in said
     said = run("check", policy, tmp_path).out  # the same files as a folder
-    assert "stays.cost: 3 texts are not a valid double" in said
+    assert "stays.cost: 3 of 4 texts (75%) are not a valid double" in said
+
+
+def test_check_counts_unlisted_values_and_rows_beyond_the_limit(run: Run, tmp_path: Path) -> None:
+    """For the owner alone: values that are none of the listed ones, and units with more rows than count, also through a link."""
+    (tmp_path / "stays.csv").write_text(
+        "stay,person,ward\n" + "".join(f"{i},{min(i, 7)},{'ABX'[i % 3]}\n" for i in range(12)),
+        encoding="utf-8",
+    )
+    (tmp_path / "charges.csv").write_text("stay,n\n" + "8,1\n" * 6 + "1,1\n", encoding="utf-8")
+    policy = tmp_path / "stays.yaml"
+    policy.write_text(
+        """
+version: 1
+privacy_unit: person
+budget: {epsilon: 1}
+tables:
+  stays:
+    source: stays.csv
+    unit: person
+    rows_per_unit: 3
+    columns: {stay: {type: integer}, ward: {type: varchar, values: [A, B]}}
+  charges:
+    source: charges.csv
+    link: {column: stay, references: stays.stay}
+    rows_per_unit: 4
+    columns: {stay: {type: integer}, n: {type: integer}}
+""",
+        encoding="utf-8",
+    )
+    ran = run("check", policy)
+    assert "stays.ward: 4 of 12 values (33%) are none of the listed ones, read as NULL" in ran.out
+    assert (
+        "stays: 1 of 8 units (12%) have more than 3 rows, and an answer leaves out 2 of their rows" in ran.out
+    )
+    assert (
+        "charges: 1 of 2 units (50%) have more than 4 rows, and an answer leaves out 2 of their rows"
+        in ran.out
+    )
+    assert ran.code == 0
 
 
 def _forbidden(_: Path) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import io
 import json
 import re
@@ -363,6 +364,63 @@ def test_init_interactive_writes_the_owners_decisions(run: Run, tmp_path: Path) 
     assert (visits.columns["cost"].bounds, visits.columns["ward"].values) == ((0, 500), ("a", "b"))
     assert run("check", database.with_suffix(".yaml"), database).code == 0
     assert "error[file_exists]" in run("init", database, "-i").err
+
+
+_VISITS = "".join(
+    f"{number % 300};{('Köln', 'Bonn')[number % 2]};{1 + number % 28:02}.01.2025;{number % 1000},50 €;0{number % 9}1;{number % 7}\r\n"
+    for number in range(1200)
+)
+
+
+def test_init_proposes_how_a_file_is_written(run: Run, tmp_path: Path) -> None:
+    """Encoding, line of names, decimal sign and format, where some rows leave no doubt; else a remark."""
+    place = tmp_path / "visits.csv"
+    place.write_bytes(f"Visits of 2025;;;;;\r\nid;town;day;cost;zip;n\r\n{_VISITS}".encode("cp1252"))
+    text = run("init", place, "-o", "-").out
+    for line in (
+        "    file: {encoding: cp1252, header: 2}",
+        "      town: {type: varchar}",
+        '      day: {type: date, format: "%d.%m.%Y"}',
+        '      cost: {type: double, decimal: ","}',
+        "      zip: {type: varchar}",
+        '      "n": {type: integer}',
+    ):
+        assert line in text, line
+    place.write_text('a,b,c\n01/02/2025,"1,234",NA\n03/04/2025,"5,678",x\n', encoding="utf-8")
+    text = run("init", place, "-o", "-").out
+    assert 'a: {type: date}  # format: "%d/%m/%Y" or format: "%m/%d/%Y"' in text
+    assert 'b: {type: double}  # decimal: "," if 1,234 is about one' in text
+    assert "c: {type: varchar}  # null_values: ['NA'] if these are missing" in text
+    place.write_text(
+        "a,b\n2025-10-08T12:00:00Z,2025-10-08\n2025-10-09 00:00:00,2025-10-09\n", encoding="utf-8"
+    )
+    text = run("init", place, "-o", "-").out
+    assert "a: {type: timestamp}" in text
+    assert "b: {type: date}" in text
+    place.write_text("1,2,x\n3,4,y\n", encoding="utf-8")
+    assert 'file: {separator: ",", names: [column1, column2, column3]}' in run("init", place, "-o", "-").out
+
+
+def test_init_interactive_asks_for_types_of_files(run: Run, tmp_path: Path) -> None:
+    """Guessed types are asked for; two numbers are bounds, and days are understood as people write them."""
+    place = tmp_path / "visits.csv"
+    place.write_bytes(f"id;town;day;cost;zip;n\r\n{_VISITS}".encode())
+    answers = ["patient", "id", "5"]
+    answers += ["", "Köln, Bonn", "text or so", "", "1.1.2025, 31.12.2025", "", "0, 1000", "", '"001", "011"']
+    answers += ["varchar", "0, 10", "1", "1e-7"]
+    ran = run("init", place, "--interactive", stdin="\n".join(answers) + "\n")
+    assert ran.code == 0, ran.err
+    assert "enter one of integer, double" in ran.out
+    assert "read as bounds of numbers, so the type is integer" in ran.out
+    columns = load(place.with_suffix(".yaml")).tables["visits"].columns
+    assert columns["town"].values == ("Köln", "Bonn")
+    assert columns["day"].bounds == (dt.date(2025, 1, 1), dt.date(2025, 12, 31))
+    assert (columns["day"].format, columns["cost"].decimal) == (("%d.%m.%Y",), ",")
+    assert columns["cost"].bounds == (0, 1000)
+    assert columns["zip"].values == ("001", "011")
+    assert (columns["n"].type, columns["n"].bounds) == ("integer", (0, 10))
+    checked = run("check", place.with_suffix(".yaml"), place)
+    assert (checked.code, "read as NULL" in checked.out.replace("visits.zip", "")) == (0, True)
 
 
 @pytest.mark.parametrize("command", [["query", "SELECT 1"], ["explain", "SELECT 1"], ["shell"], ["budget"]])

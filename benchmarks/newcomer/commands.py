@@ -1,4 +1,4 @@
-"""How many commands and seconds it takes a newcomer to a first private answer: `python -m benchmarks.newcomer`.
+"""Count the commands and seconds that it takes a newcomer to a first private answer.
 
 An empty environment, a CSV file of one's own, and the commands that the README has for that, typed in a terminal as they stand
 there; `dpsql init` is told what it asks. What is counted is all that is typed, and the time until the answer is there.
@@ -6,27 +6,26 @@ there; `dpsql init` is told what it asks. What is counted is all that is typed, 
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 HEADING = "## Your own file"
 _ANSWERS: Mapping[str, str] = {
     r"privacy unit": "patient",
-    r"whose is a row": "patient",
-    r"rows of one unit": "10",
+    r"unit of a row": "patient",
+    r"rows per unit": "10",
     r"\.age ": "0, 110",
     r"\.city ": "Bonn, Cork, Lyon",
     r"\.cost ": "0, 1000",
@@ -103,9 +102,8 @@ def _in_terminal(command: str, place: Path, environment: Mapping[str, str]) -> s
     return said
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints the table, and the answer."""
-    argparse.ArgumentParser(prog="python -m benchmarks.newcomer", description=__doc__).parse_args(arguments)
+def print_commands() -> None:
+    """Type the commands; print what each took, and the answer."""
     table = Table(title="from an empty environment to a private answer")
     table.add_column("command")
     table.add_column("seconds", justify="right")
@@ -116,7 +114,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table.add_row(f"{len(found)} commands", f"{sum(each.seconds for each in found):.1f}")
     Console(width=110).print(table)
     print(found[-1].said)
-
-
-if __name__ == "__main__":
-    main()
