@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copyreg
 import datetime as dt
 import math
 import types
@@ -22,7 +23,7 @@ from dpsql.ledger.budget_state import BudgetState
 from dpsql.policy.request.loss import DisplayedFraction
 from dpsql.policy.request.parameters import BoundParameters, Parameters
 from dpsql.privacy.accounting.partitions.boxes import Box
-from dpsql.results.rendering import Ends
+from dpsql.results.rendering import CONFIDENCE, Ends
 from dpsql.results.result import ExplainedQuery, QueryCharge, Receipt, Result
 
 # Write values as JSON and read them back; types that JSON lacks are written as texts and restored by the column's type.
@@ -334,6 +335,18 @@ def read_answer(data: Mapping[str, Any], more: IntervalSource) -> Result:
         _branches=tuple(map(int, data["branches"])),
         _compute_notices=lambda _: notices,
     )
+
+
+PICKLED = (0.5, 0.68, 0.8, 0.9, CONFIDENCE, 0.99)
+"""The confidences whose intervals a pickled answer keeps."""
+
+
+def reduce_answer(result: Result) -> tuple[Callable[[dict[str, Any]], Result], tuple[dict[str, Any]]]:
+    """Return how an answer is pickled and copied: as JSON, with its intervals at some confidences."""
+    return read_pickled_answer, (write_answer(result, PICKLED),)
+
+
+copyreg.pickle(Result, reduce_answer)
 
 
 def read_pickled_answer(data: Mapping[str, Any]) -> Result:

@@ -54,8 +54,6 @@ _PANDAS = {
 
 MOST_PRINTED = 50
 """Rows that `print` and a notebook show."""
-PICKLED = (0.5, 0.68, 0.8, 0.9, CONFIDENCE, 0.99)
-"""The confidences whose intervals a pickled answer keeps."""
 _WRITTEN_IF_TRUE = frozenset({"explained", "constants"})
 
 
@@ -470,12 +468,6 @@ class Result:
 
     def __repr__(self) -> str:
         return str(self)
-
-    def __reduce__(self) -> tuple[Callable[[dict[str, Any]], Result], tuple[dict[str, Any]]]:
-        """Pickle the answer as JSON, with its intervals at the confidences of `PICKLED`."""
-        from dpsql.results.json_format import read_pickled_answer, write_answer
-
-        return read_pickled_answer, (write_answer(self, PICKLED),)
 
     def _repr_html_(self) -> str:
         cut, more = self._limit_rows()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples").glob("*.ipynb"))
 def interactive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InteractiveShell]:
     """A shell as notebooks have, which writes no history."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # which a shell replaces
         patch.setenv("IPYTHONDIR", str(tmp_path_factory.mktemp("ipython")))
         shell = InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}))
         yield shell

@@ -18,7 +18,8 @@ from traitlets.config import Config
 import dpsql
 from dpsql.api.base_connection import BaseConnection
 from dpsql.errors import InternalError
-from dpsql.results.result import PICKLED, Result
+from dpsql.results.json_format import PICKLED
+from dpsql.results.result import Result
 
 GROUPS = "SELECT plan, COUNT(*) AS n, AVG(cost) AS cost FROM visits GROUP BY plan ORDER BY plan"
 
@@ -56,19 +57,24 @@ def test_answer_is_its_table_in_a_terminal(result: Result) -> None:
     assert repr(result).splitlines()[0].split() == ["plan", "n", "±95%", "cost", "±95%"]
 
 
-def test_plot_is_a_picture_without_a_backend(result: Result) -> None:
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch) -> InteractiveShell:
+    """A shell as notebooks have; it replaces the main module, which processes that are started later need."""
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    return InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}))
+
+
+def test_plot_is_a_picture_without_a_backend(shell: InteractiveShell, result: Result) -> None:
     """A notebook without %matplotlib inline asks a figure for its PNG."""
-    shell = InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}))
     data, _ = shell.display_formatter.format(result.plot())
     assert data["image/png"].startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("magic", [False, True])
 def test_refusal_has_no_frames_of_dpsql(
-    con: BaseConnection, capsys: pytest.CaptureFixture[str], magic: bool
+    shell: InteractiveShell, con: BaseConnection, capsys: pytest.CaptureFixture[str], magic: bool
 ) -> None:
     """A cell shows the line that asked, the message with its caret, and the hint: as in the shell."""
-    shell = InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}))
     shell.push({"con": con})
     shell.run_cell("%load_ext dpsql\n%dpsql con")
     asked = "%%dpsql\nSELECT nope FROM visits" if magic else 'x = 1\ncon.query("SELECT nope FROM visits")'

@@ -53,7 +53,7 @@ def served(tmp_path: Path) -> Any:
 
 
 def test_the_careless_tool_hands_rows_over(served: Served, tmp_path: Path) -> None:
-    """By an order, and by two counts that differ in one person."""
+    """The attack works on it: by an order, and by two counts that differ in one person."""
     del served
     (tmp_path / "copy.duckdb").write_bytes((tmp_path / "clinic.duckdb").read_bytes())
     tool = ReadOnlyTool(tmp_path / "copy.duckdb")

@@ -151,25 +151,25 @@ def guess_cell(connection: duckdb.DuckDBPyConnection, texts: Sequence[str]) -> t
     ...     [guess_cell(scratch, each)[0] for each in (["1,5", "n/a"], ["31.01.2026"], ["01234"])]
     [CellReading(kind='double', formats=(), decimal=',', null_values=()), CellReading(kind='date', formats=('%d.%m.%Y',), decimal=None, null_values=()), CellReading(kind='varchar', formats=(), decimal=None, null_values=())]
     """
-    told = [text for text in texts if text.strip() not in _MISSING]
-    if not told or any(map(_LEADING_ZERO.fullmatch, told)):
+    present = [text for text in texts if text.strip() not in _MISSING]
+    if not present or any(map(_LEADING_ZERO.fullmatch, present)):
         return CellReading("varchar"), ""
-    if {text.strip().lower() for text in told} <= {"true", "false"}:
+    if {text.strip().lower() for text in present} <= {"true", "false"}:
         return CellReading("boolean"), ""
     # A date is also read of a text that goes on with a time of day.
-    kinds = [kind for kind in _KINDS if not (kind == "date" and any(":" in text for text in told))]
-    if (plain := next(_iterate_readable(connection, told, map(CellReading, kinds)), None)) is not None:
-        grouped = plain.kind == "double" and all(map(_GROUPS.fullmatch, told))
+    kinds = [kind for kind in _KINDS if not (kind == "date" and any(":" in text for text in present))]
+    if (plain := next(_iterate_readable(connection, present, map(CellReading, kinds)), None)) is not None:
+        grouped = plain.kind == "double" and all(map(_GROUPS.fullmatch, present))
         return plain, 'decimal: "," if 1.234 is more than a thousand' if grouped else ""
     signs = [CellReading(kind, decimal=sign) for sign in ",." for kind in ("integer", "double")]
-    if numbers := list(_iterate_readable(connection, told, signs)):
+    if numbers := list(_iterate_readable(connection, present, signs)):
         signed = {each.decimal for each in numbers}
         sure = len(signed) == 1
         return (
             numbers[0] if sure else CellReading(numbers[0].kind)
         ), "" if sure else 'decimal: "," if 1,234 is about one, decimal: "." if it is more than a thousand'
     days = [CellReading(kind, formats=(each,)) for kind, each in _FORMATS]
-    if moments := list(_iterate_readable(connection, told, days)):
+    if moments := list(_iterate_readable(connection, present, days)):
         if len(moments) == 1:
             return moments[0], ""
         listed = " or ".join(f'format: "{each.formats[0]}"' for each in moments)

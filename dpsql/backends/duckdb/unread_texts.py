@@ -58,7 +58,7 @@ def _iterate_unread_texts(
         listed = ", ".join(map(quote_literal, ("", *cell.null_values)))
         written = f"trim({text}) NOT IN ({listed})"
         unread = f"{written} AND ({build_cell(cell, text)}) IS NULL"
-        ((many, whole, first, shown),) = connection.execute(
+        ((many, whole, first, example),) = connection.execute(
             f"SELECT COUNT(*) FILTER (WHERE {unread}), COUNT(*) FILTER (WHERE {written}), MIN(rowid) FILTER (WHERE {unread}),"
             f" ARG_MIN({text}, rowid) FILTER (WHERE {unread}) FROM {quote_identifier(table)}"
         ).fetchall()
@@ -72,4 +72,4 @@ def _iterate_unread_texts(
             found.kind == cell.kind or {found.kind, cell.kind} <= {"integer", "double"}
         )
         proposed = found if fits and found != cell else None
-        yield UnreadTexts(str(column), cell, int(many), int(whole), int(first) + 1, str(shown), proposed)
+        yield UnreadTexts(str(column), cell, int(many), int(whole), int(first) + 1, str(example), proposed)

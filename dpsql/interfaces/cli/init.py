@@ -95,7 +95,7 @@ def ask_decisions(
         before = stated.tables.get(normalize_name(name), TableDecision())
         tables[normalize_name(name)] = _ask_table(name, columns, keys.get(name, TableKeys()), before)
     typer.echo(_COLUMNS)
-    told = False
+    is_explained = False
     for name, columns in schema.items():
         own = tables[normalize_name(name)]
         if own.public or own.omitted or find_name_problem(name, "table", dots=False):
@@ -113,9 +113,9 @@ def ask_decisions(
                 continue
             decided = asked.get(place, ColumnDecision())
             if types_are_guessed:
-                if not told:
+                if not is_explained:
                     typer.echo(_TYPES)
-                told, decided = True, _ask_type(f"{name}.{column}", known, decided)
+                is_explained, decided = True, _ask_type(f"{name}.{column}", known, decided)
             asked[place] = decided
             if decided.omitted or (decided.type or known) in ("boolean", "blob", "time", "uuid"):
                 continue

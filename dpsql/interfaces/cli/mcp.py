@@ -23,6 +23,7 @@ from dpsql.interfaces.cli.connections import (
 )
 from dpsql.interfaces.cli.options import ConnectionOptions, make_number_parser
 from dpsql.interfaces.cli.times import TimeOptions
+from dpsql.version import write_pip_command
 
 if TYPE_CHECKING:
     from dpsql.interfaces.mcp.allowances import AllowanceStore, AssistantLimits
@@ -111,7 +112,7 @@ def require_sdk() -> None:
         raise OperationalError(
             "assistants need the SDK of the Model Context Protocol, which is not installed",
             code="mcp_unavailable",
-            hint="pip install 'dpsql[mcp]'",
+            hint=write_pip_command("mcp"),
         )
 
 

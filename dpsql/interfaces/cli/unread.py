@@ -64,8 +64,8 @@ def _describe_unread_texts(rules: Policy, database: Path | Mapping[str, Path]) -
 
 def _describe_texts(found: UnreadTexts) -> str:
     many, cell = found.n_unread, found.reading
-    shown = escape_unprintable(found.first_text)
-    shown = shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
+    text = escape_unprintable(found.first_text)
+    text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
     if found.proposed is not None:
         keys = [f'format: "{each}"' for each in found.proposed.formats[:1]]
         keys += [f'decimal: "{found.proposed.decimal}"'] if found.proposed.decimal else []
@@ -78,7 +78,7 @@ def _describe_texts(found: UnreadTexts) -> str:
         remedy = _WRITTEN[cell.kind]
     return (
         f"{many:,} of {found.n_texts:,} texts ({_format_share(many, found.n_texts)}) {'is' if many == 1 else 'are'} not a valid {cell.kind},"
-        f" read as NULL, the first in row {found.first_row:,}: {shown}; {remedy}"
+        f" read as NULL, the first in row {found.first_row:,}: {text}; {remedy}"
     )
 
 

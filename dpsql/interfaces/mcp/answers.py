@@ -167,7 +167,7 @@ def build_answer(
     result: Result, loss: Fraction, remaining: Sequence[RemainingBudget], limits: LimitsBody
 ) -> AnswerBody:
     """Return an answer with its first rows, the intervals of their cells, its charge and what is left."""
-    shown = replace(result, rows=result.rows[:MOST_ROWS], scales=result.scales[:MOST_ROWS])
+    cut = replace(result, rows=result.rows[:MOST_ROWS], scales=result.scales[:MOST_ROWS])
     noisy = result.bounded_columns or (False,) * len(result.columns)
     charged, count = bool(result.receipt.entries), len(result.rows)
     left_out = (
@@ -178,8 +178,8 @@ def build_answer(
             AnswerColumnBody(name=name, type=kind, noisy=ends)
             for name, kind, ends in zip(result.columns, result.types, noisy, strict=True)
         ],
-        rows=[json_format.write_value(row) for row in shown.rows],
-        intervals=json_format.write_intervals(shown.intervals(0.95)),
+        rows=[json_format.write_value(row) for row in cut.rows],
+        intervals=json_format.write_intervals(cut.intervals(0.95)),
         row_count=count,
         notices=[*result.notices, *left_out * (count > MOST_ROWS)],
         charged=charged,
@@ -190,7 +190,7 @@ def build_answer(
             for each in remaining
         ],
         limits=limits,
-        table_text=format_answer(shown, AnswerFormat.TABLE, View()),
+        table_text=format_answer(cut, AnswerFormat.TABLE, View()),
     )
 
 

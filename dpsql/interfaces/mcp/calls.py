@@ -173,7 +173,7 @@ class AssistantCalls:
     async def _query(self, call: _Call) -> BaseModel:
         asked: QueryArguments = call.asked
         _require_query_role(call.user)
-        runner = StatementRunner(self._service, call.user)
+        runner = StatementRunner(self._service, call.user, "mcp")
 
         def run_query(query_runner: QueryRunner) -> BaseModel:
             with self._service.audit.audit_request(_make_caller(call), "query") as outcome:
@@ -288,11 +288,11 @@ class AssistantCalls:
 
     async def _run_with_connection(self, call: _Call, work: Callable[[Connection], _T]) -> _T:
         _require_query_role(call.user)
-        runner = StatementRunner(self._service, call.user)
+        runner = StatementRunner(self._service, call.user, "mcp")
         return await self._run_work(call, runner, lambda: runner.run_with_connection(work))
 
     async def _run_lookup(self, call: _Call, work: Callable[[Connection], _T]) -> _T:
-        runner = StatementRunner(self._service, call.user)
+        runner = StatementRunner(self._service, call.user, "mcp")
         return await self._run_work(call, runner, lambda: runner.run_with_connection(work), lane=Lane.lookup)
 
     async def _run_work(

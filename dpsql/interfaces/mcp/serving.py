@@ -181,7 +181,7 @@ class AssistantEndpoint:
                 await _make_error_response(refusal)(scope, receive, send_noting_status)
         status = status or _LEFT
         seconds = time.monotonic() - begun
-        context.metrics.count_response(PATH, status, seconds)
+        context.service.metrics.count_response(PATH, status, seconds)
         context.log(
             "request", route=PATH, status=status, peer=get_peer(request), seconds=round(seconds, 3), **facts
         )

@@ -36,7 +36,7 @@ def test_the_saved_demo_can_be_queried(run: Run, tmp_path: Path) -> None:
     assert f"dpsql shell {directory / 'rand_hie.duckdb'}" in saved.out
     assert run("check", directory / "rand_hie.yaml", directory / "rand_hie.duckdb").code == 0
     shown = run("budget", "-p", directory / "rand_hie.yaml").out
-    assert shown.splitlines()[2].split()[4] == "5"
+    assert shown.splitlines()[2].split()[3] == "5"
     again = run("demo", "--save", directory)
     assert (again.code, "error[file_exists]" in again.err) == (1, True)
     assert run("budget", "-p", directory / "rand_hie.yaml").out == shown

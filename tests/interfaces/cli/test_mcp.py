@@ -87,7 +87,7 @@ def test_what_cannot_be_served_is_refused_with_the_way_out(
     assert "https://dp.example.org:8439/mcp" in run("mcp", "https://dp.example.org:8439").err
     assert run("mcp", study, "--max-epsilon", "0").code == 2
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    assert "pip install 'dpsql[mcp]'" in run("mcp", study).err
+    assert "pip install '.[mcp]'" in run("mcp", study).err
 
 
 def test_a_mistyped_ledger_is_no_second_budget(run: Run, study: Path) -> None:

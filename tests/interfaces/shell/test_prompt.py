@@ -74,7 +74,7 @@ def test_an_interrupted_query_reports_its_charge(session: Session, monkeypatch: 
         first
         == "interrupted after the charge, which stays: ledger entry 1; it counts as a failure of its tables"
     )
-    assert second.splitlines()[2].split()[4] == "2"  # the charge and the failure
+    assert second.splitlines()[2].split()[3] == "2"  # the charge and the failure
 
 
 def test_commands_within_a_statement(session: Session) -> None:

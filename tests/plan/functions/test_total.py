@@ -88,7 +88,9 @@ def test_only_operations_in_try_can_fail(function: Function) -> None:
 
 
 def _tree(sql: str) -> dict[str, Any]:
-    text = duckdb.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [f"SELECT {sql}"]).fetchall()[0][0]
+    with duckdb.connect() as scratch:
+        asked = scratch.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [f"SELECT {sql}"])
+        ((text,),) = asked.fetchall()
     (tree,) = json.loads(text)["statements"][0]["node"]["select_list"]
     return dict(tree)
 
