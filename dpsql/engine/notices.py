@@ -51,7 +51,7 @@ from dpsql.plan.nodes import (
     SetOperation,
     list_inputs,
 )
-from dpsql.plan.provenance import find_provenance, mark_noiseless_outputs
+from dpsql.plan.provenance import find_provenance, mark_exact_outputs
 from dpsql.plan.steps import find_sampling_rate, format_percent
 from dpsql.plan.text import format_expression
 from dpsql.plan.types import Type, Value
@@ -135,7 +135,7 @@ def _list_unbounded_columns(prepared: QueryRun, bounded: Sequence[bool]) -> tupl
     found = find_provenance(outer)
     if found is None and any(copies.interval_ends.values()):
         return ()
-    exact = mark_noiseless_outputs(outer)
+    exact = mark_exact_outputs(outer)
     return tuple(
         place
         for place in range(len(outer.outputs))

@@ -13,7 +13,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dpsql.plan.expressions import Column, Expr, ReleasedColumn, Scalar, has_window, replace_parts, walk
+from dpsql.plan.expressions import (
+    Call,
+    Column,
+    Expr,
+    ReleasedColumn,
+    Scalar,
+    has_window,
+    is_null,
+    replace_parts,
+    walk,
+)
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -202,6 +212,25 @@ def mark_noiseless_outputs(outer: OuterQuery) -> tuple[bool, ...]:
     if not list_releases(outer):
         return (True,) * len(outer.outputs)
     return tuple(is_noiseless(output.expr, outer.source) for output in outer.outputs)
+
+
+def mark_exact_outputs(outer: OuterQuery) -> tuple[bool, ...]:
+    """Return for each output whether its values have no noise, though noise may decide where it is NULL."""
+    if not list_releases(outer):
+        return (True,) * len(outer.outputs)
+    return tuple(is_noiseless(find_only_value(output.expr), outer.source) for output in outer.outputs)
+
+
+def find_only_value(expr: Expr) -> Expr:
+    """Return what a CASE gives where it is not NULL, if that is one expression over columns; other expressions as they are.
+
+    A constant would say no more than the condition does, which is noisy.
+    """
+    if not isinstance(expr, Call) or expr.function.name != "case":
+        return expr
+    values = {each for each in (*expr.arguments[1::2], expr.arguments[-1]) if not is_null(each)}
+    only = values.pop() if len(values) == 1 else expr
+    return only if any(isinstance(part, (Column, ReleasedColumn)) for part in walk(only)) else expr
 
 
 def is_noiseless(expr: Expr, source: Release | Relation) -> bool:

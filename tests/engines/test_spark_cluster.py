@@ -44,8 +44,8 @@ assert list(answer) == exact, (answer, exact)
 backend = SparkBackend(session, private=["visits"])
 held = ('"#held"', "SELECT person, COUNT(*) AS n, RAND() AS chance FROM spark_catalog.default.visits GROUP BY person")
 asked = 'SELECT person, n, CAST(chance * 1e9 AS BIGINT) AS c FROM "#held" ORDER BY person'
-with backend.staged([held]):
-    first = backend.run(asked).reveal()
+with backend.stage_tables([held]):
+    first = backend.run_statement(asked).reveal()
     listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
     executors = [
         int(line.split()[0]) for line in listed.splitlines()
@@ -55,10 +55,10 @@ with backend.staged([held]):
     assert len(executors) == 2, executors
     os.kill(executors[0], signal.SIGKILL)
     try:
-        outcome = "the same" if backend.run(asked).reveal() == first else "other rows"
+        outcome = "the same" if backend.run_statement(asked).reveal() == first else "other rows"
     except dpsql.BackendError:
         outcome = "failed"
-assert backend.run("SELECT COUNT(*) AS n FROM spark_catalog.default.visits").reveal() == [(20000,)], "others go on"
+assert backend.run_statement("SELECT COUNT(*) AS n FROM spark_catalog.default.visits").reveal() == [(20000,)], "others go on"
 session.stop()
 print(outcome)
 """

@@ -13,7 +13,9 @@ from typing import Any
 from unittest import mock
 
 import dpsql
+from dpsql.api import engine_queries
 from dpsql.api.connection import Connection
+from dpsql.api.engine_queries import EngineQueries
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine import forecast, relative_targets, stages
@@ -23,7 +25,6 @@ from dpsql.engine.query_run import QueryRun
 from dpsql.engine.release import exact_release as dataflow
 from dpsql.engine.release import noise
 from dpsql.engine.release.released_table import ReleasedTable
-from dpsql.engine.replay import replays
 from dpsql.policy.request.query import Query
 from dpsql.privacy.mechanisms import Entropy
 from dpsql.results.result import Receipt, Result
@@ -86,13 +87,13 @@ def _(prepare: Part, engine: Engine, user_query: Query, *options: Any) -> QueryR
     return prepare(engine, replace(user_query, epsilon=user_query.epsilon + count(engine.backend)), *options)
 
 
-@_naive(OBSERVABLE, "explanation", Connection, "_explain_prepared")
-def _(explained: Part, self: Connection, prepared: QueryRun) -> Explanation:
-    explanation = explained(self, prepared)
-    return replace(explanation, lines=(*explanation.lines, f"of {count(self.engine.backend)} rows"))
+@_naive(OBSERVABLE, "explanation", EngineQueries, "explain")
+def _(explained: Part, self: EngineQueries, user_query: Query) -> Explanation:
+    explanation = explained(self, user_query)
+    return replace(explanation, lines=(*explanation.lines, f"of {count(self._engine.current.backend)} rows"))
 
 
-@_naive(OBSERVABLE, "error", replays, "plan_and_match", REFUSED)
+@_naive(OBSERVABLE, "error", engine_queries, "plan_and_match", REFUSED)
 def _(prepare: Part, engine: Engine, user_query: Query, *options: Any) -> QueryRun:
     try:
         return prepare(engine, user_query, *options)
@@ -171,7 +172,13 @@ def _(noised: Part, measured: Any, groups: Sequence[Any], entropy: Entropy) -> A
     ]
 
 
-@_naive(RELEASED, "rows of a unit without a bound", replays, "plan_and_match", "SELECT COUNT(*) FROM visits")
+@_naive(
+    RELEASED,
+    "rows of a unit without a bound",
+    engine_queries,
+    "plan_and_match",
+    "SELECT COUNT(*) FROM visits",
+)
 def _(prepare: Part, engine: Engine, user_query: Query, *options: Any) -> QueryRun:
     prepared = prepare(engine, user_query, *options)
     sql = "SELECT COUNT(DISTINCT patient_id), COUNT(*) FROM visits"

@@ -226,7 +226,7 @@ def test_unnest_in_select_matches_duckdb(sql: str) -> None:
     ("sql", "said"),
     [
         ("SELECT COUNT(*) FROM (SELECT UNNEST(list), UNNEST(s.other) FROM t) AS q", "element by element"),
-        ("SELECT COUNT(UNNEST(list)) FROM t", "no aggregate"),
+        ("SELECT COUNT(UNNEST(list)) FROM t", "not allowed in an aggregate"),
         (
             "SELECT COUNT(*) FROM (SELECT UNNEST(list) FROM t WHERE UNNEST(list) > 1) AS q",
             "WHERE cannot read the elements",

@@ -89,7 +89,7 @@ def _cells(line: str) -> list[str]:
 
 @pytest.mark.deep
 def test_server_prints_each_interface_and_number_of_clients() -> None:
-    """`python -m benchmarks.server` prints a line for each door and number of clients, and one in process."""
+    """`python -m benchmarks.server` prints a line for each interface, with one process and two, and number of clients."""
     run = subprocess.run(
         [sys.executable, "-m", "benchmarks.server", "--clients", "1", "2", "--seconds", "0.5"],
         cwd=ROOT,
@@ -99,5 +99,5 @@ def test_server_prints_each_interface_and_number_of_clients() -> None:
         encoding="utf-8",
         env={**os.environ, "PYTHONIOENCODING": "utf-8"},
     )
-    for name in ("PostgreSQL", "HTTP", "in process", "DuckDB"):
-        assert sum(name in line for line in run.stdout.splitlines()) == 2
+    for name, lines in (("PostgreSQL", 4), ("HTTP", 4), ("in process", 2), ("DuckDB", 2)):
+        assert sum(name in line for line in run.stdout.splitlines()) == lines

@@ -34,7 +34,7 @@ from dpsql.engine.intervals.simulation import (
 from dpsql.engine.release.released_table import ReleasedTable
 from dpsql.errors import OperationalError
 from dpsql.plan.nodes import OuterQuery, Output, Release
-from dpsql.plan.provenance import find_provenance, mark_noiseless_outputs
+from dpsql.plan.provenance import find_provenance, mark_exact_outputs, mark_noiseless_outputs
 from dpsql.plan.smooth import is_cut_by_noise, iterate_noisy_divisors, mark_smooth_outputs
 from dpsql.policy.names import quote_identifier
 from dpsql.results.rendering import Ends
@@ -194,7 +194,7 @@ def list_simulated_columns(
         or not _count_draw_pairs(tables.values())
     ):
         return frozenset()
-    exact = mark_noiseless_outputs(outer)
+    exact = mark_exact_outputs(outer)
     return frozenset(
         place
         for place, steady in enumerate(mark_smooth_outputs(outer))

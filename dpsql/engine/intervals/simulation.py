@@ -40,6 +40,7 @@ from dpsql.plan.expressions import Call, Expr, Literal, ReleasedColumn, compute_
 from dpsql.plan.functions.operators import split_case_branches
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import Aggregation, list_released_columns
+from dpsql.plan.provenance import find_only_value
 from dpsql.plan.types import Type
 from dpsql.planning.choose import get_statistic
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
@@ -334,7 +335,9 @@ def _find_columns(
     if not all(isinstance(part, (Call, Literal)) or part in known or part in keys for part in parts):
         return None
     aggregates = tuple(item for column, item in known.items() if column in parts)
-    if not aggregates or not all(can_simulate_aggregate(plan, item) for item in aggregates):
+    if all(part not in known for part in walk(find_only_value(expr))):
+        return None
+    if not all(can_simulate_aggregate(plan, item) for item in aggregates):
         return None
     return aggregates, tuple(part for part in parts if isinstance(part, ReleasedColumn) and part in keys)
 

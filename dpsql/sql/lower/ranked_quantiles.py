@@ -486,7 +486,7 @@ def _split_conditional(
     value = node.this if isinstance(node, exp.AggFunc) else None
     if type(value) is exp.Case and value.this is None and len(value.args["ifs"]) == 1:
         branch = value.args["ifs"][0]
-        return node, branch.this, branch.args["true"], value.args.get("default")
+        return node, branch.this, branch.args.get("true"), value.args.get("default")
     return (None if value is None else node), None, value, None
 
 

@@ -235,7 +235,10 @@ def _translate_to_duckdb(words: _TokenizedQuery, dialect: str) -> str:
     named = sorted({node.name for node in select.find_all(exp.Placeholder)})
     if named != sorted(f"p{number}" for number in range(1, words.parameters + 1)):
         refuse_query("parameter", "a parameter may only stand for a value")
-    text = call_without_logging(partial(translate_tree, words.source, select, dialect))
+    try:
+        text = call_without_logging(partial(translate_tree, words.source, select, dialect))
+    except RecursionError:
+        _refuse_nesting()  # which its text in DuckDB's SQL has, where it can be written
     if text is None:
         refuse_query(
             "syntax",
@@ -243,6 +246,10 @@ def _translate_to_duckdb(words: _TokenizedQuery, dialect: str) -> str:
             "write it in DuckDB's SQL and leave out dialect",
         )
     return text
+
+
+def _refuse_nesting() -> NoReturn:
+    refuse_query("too_deep", f"the query is nested more than {MAX_NESTING} levels deep")
 
 
 def _parse_single_tree(
@@ -358,7 +365,7 @@ def _check_nesting(tokens: Sequence[Token]) -> None:
         # Only adjacent NOTs nest; most are apart.
         negations = negations + 1 if kind is TokenType.NOT else 0
         if depth + negations > MAX_NESTING:
-            refuse_query("too_deep", f"the query is nested more than {MAX_NESTING} levels deep")
+            _refuse_nesting()
 
 
 def _check_joins(tokens: Sequence[Token]) -> None:

@@ -139,7 +139,8 @@ def translate_tree(source: QueryText, tree: exp.Expr, dialect: str) -> str | Non
 
     The translation is not trusted: its text is parsed, lowered and refused like a user's.
 
-    Raises QueryRejected, with the place in the user's text, for syntax that is not known to mean the same in DuckDB.
+    Raises QueryRejected, with the place in the user's text, for syntax that is not known to mean the same in DuckDB, and
+    RecursionError where the tree that it becomes is too deep for the parser's library.
     """
     try:
         if dialect == "postgres":
@@ -150,5 +151,5 @@ def translate_tree(source: QueryText, tree: exp.Expr, dialect: str) -> str | Non
         return DuckDB().generate(
             tree, identify=True, comments=False, normalize_functions=False, unsupported_level=ErrorLevel.RAISE
         )
-    except (SqlglotError, RecursionError, TypeError, ValueError, AttributeError, LookupError):
+    except (SqlglotError, TypeError, ValueError, AttributeError, LookupError):
         return None  # the parser's library lets arguments be missing
