@@ -473,7 +473,7 @@ def _is_within_calendar(expr: Expr) -> bool:
     if expr.type not in (Type.DATE, Type.TIMESTAMP):
         return True
     around = derive_interval(expr)
-    return around.is_bounded and around.narrow_to(get_type_limits(expr.type)) == around
+    return around.is_part_of(get_type_limits(expr.type))
 
 
 def _can_leave_calendar(expr: Expr, known: KnownIntervals) -> bool:

@@ -249,7 +249,7 @@ def _derive_measure(
         return Measure(expr, around, None, distinct, rows, most_distinct=most)
     if not around.is_bounded:
         around = look_up_interval(expr, relation, facts)
-    if not around.is_bounded or around.narrow_to(get_type_limits(expr.type)) != around:
+    if not around.is_part_of(get_type_limits(expr.type)):
         raise QueryRejected(
             f"{format_expression(expr)} has no bounds: it may be anything in {format_interval(around, expr.type)}, "
             + (

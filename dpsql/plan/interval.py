@@ -135,6 +135,10 @@ class Interval:
         """Compute the smallest interval around both."""
         return Interval(_take_lesser(self.low, other.low), _take_greater(self.high, other.high))
 
+    def is_part_of(self, other: Interval) -> bool:
+        """Return whether all values of the interval lie in another one."""
+        return self.compute_hull(other) == other
+
     def narrow_to(self, other: Interval) -> Interval:
         """Return the intersection, or `self` if it is empty: an empty filter needs no bound."""
         low = other.low if self.low is None else self.low if other.low is None else max(self.low, other.low)

@@ -123,6 +123,8 @@ def test_fixture_with_a_changed_character_is_answered_or_refused(
         "ſelect count(*) from visits",
         "/* /* */ SELECT COUNT(*) FROM visits",
         "EXPLAIN EXPLAIN SELECT COUNT(*) FROM visits",
+        "SELECT MIN(MAKE_TIMESTAMP(4611686018427387904)) FROM visits",
+        "SELECT MEDIAN(MAKE_TIMESTAMP(age * 100000000000000000)) FROM visits",
         "SELECT * REPLACE (EXISTS (SELECT 1) AND COUNT(*) > 3 AS n)",
         "SELECT * REPLACE (EXISTS (SELECT age FROM visits) AND COUNT(*) > 3 AS age) FROM visits QUALIFY TRUE",
         "EXPLAIN",
