@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
+from itertools import product
 
 from dpsql.analysis.intervals import derive_interval, derive_known_intervals
 from dpsql.engine.intervals.cells import RowProvenance, compute_intervals, find_released_ends
@@ -44,11 +45,15 @@ from dpsql.plan.nodes import (
     Join,
     JoinKind,
     OuterQuery,
+    PerUnitWindows,
+    Project,
     Relation,
     Release,
     SemiJoin,
     SetKind,
     SetOperation,
+    find_place,
+    iterate_sources,
     list_inputs,
 )
 from dpsql.plan.provenance import find_provenance, mark_exact_outputs
@@ -338,7 +343,12 @@ def _describe_uncounted_quantiles(plan: MeasurementPlan) -> Iterator[str]:
     if release.top is not None:
         return
     for item, ranked in zip(release.aggregations, _mark_chosen_quantiles(plan), strict=True):
-        none = groups or has_condition(item) or _is_restricted(release.input)
+        none = (
+            groups
+            or has_condition(item)
+            or _is_restricted(release.input)
+            or _reads_window(item.argument, release.input)
+        )
         if ranked and none and not has_value_count(plan, item):
             yield (
                 f"{format_call(item)} has no count of its values in this query: over no values it is a random value within its bounds. "
@@ -395,6 +405,18 @@ def _is_restricted(relation: Relation) -> bool:
         ):
             return True
     return any(map(_is_restricted, list_inputs(relation)))
+
+
+def _reads_window(expr: Expr | None, relation: Relation) -> bool:
+    """Return whether an expression reads a window function of one unit's rows, which may be NULL in each row, as LAG is."""
+    read = [] if expr is None else [part for part in walk(expr) if isinstance(part, Column)]
+    for column, source in product(read, iterate_sources(relation)):
+        if source.alias != column.source or not isinstance(source, (Project, PerUnitWindows)):
+            continue
+        place = find_place(column, source.columns)
+        if place >= len(source.items) or _reads_window(source.items[place], source.input):
+            return True
+    return False
 
 
 def _mark_chosen_quantiles(plan: MeasurementPlan) -> list[bool]:

@@ -445,3 +445,13 @@ def test_missing_join_partner_is_not_a_missing_unit(con: Connection) -> None:
         "WHERE b.customer IS NULL"
     )
     assert not any("no privacy unit" in notice for notice in con.query(sql).notices)
+
+
+def test_an_extreme_of_what_a_window_reads_may_be_over_no_values(con: Connection) -> None:
+    """LAG is NULL in the first row of each partition, so that all its values may be NULL: a count is advised."""
+    sql = "SELECT {} FROM (SELECT LAG(hour) OVER (PARTITION BY customer, city, day ORDER BY hour) AS before, hour FROM orders) AS t"
+    notices = con.query(sql.format("MIN(before)"), epsilon=1).notices
+    assert any("MIN(before) has no count of its values" in notice for notice in notices)
+    for answered in ("MIN(before), COUNT(before)", "MIN(hour)"):
+        notices = con.query(sql.format(answered), epsilon=1).notices
+        assert not any("has no count of its values" in notice for notice in notices)

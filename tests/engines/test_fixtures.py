@@ -28,6 +28,8 @@ from tests.sql.study import NO_NOISE, NOON, POLICY, clinic
 LACKING = ("place.city", "place.at.floor")
 """Columns of the clinic that PostgreSQL does not have: fields of a STRUCT."""
 UNREAD = frozenset({"engine", "engine_function"})
+_LONGER_WORK = {"functions: LOWER and UPPER"}
+"""Fixtures whose texts take more steps than one statement may: the server maps letters through all of Unicode."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,9 @@ def test_statements_give_the_same_integers(pair: Pair, fixture: Fixture) -> None
         found = prepared(pair.other, fixture, NO_NOISE)
     except dpsql.QueryRejected as error:
         reads_lacking = any(column.split(".")[0] in fixture.query for column in LACKING)
+        if error.code == "too_long":
+            assert str(fixture) in _LONGER_WORK, error  # noqa: PT017
+            return
         assert error.code in UNREAD or reads_lacking or "memory." in fixture.query, error  # noqa: PT017
         return
     if found.releases:
