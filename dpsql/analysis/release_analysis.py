@@ -235,6 +235,17 @@ def _derive_domains(
     return found, every
 
 
+def _is_within_limits(around: Interval, kind: Type) -> bool:
+    """Return whether values have bounds that a result can hold: days and moments all, numbers on one side at least.
+
+    Numbers with both bounds beyond the limits are measured exactly, and their sum is infinite where no DOUBLE holds it.
+    """
+    limits = get_type_limits(kind)
+    if kind.temporal:
+        return around.is_part_of(limits)
+    return around.is_bounded and around.narrow_to(limits) == around
+
+
 def _derive_measure(
     expr: Expr, relation: Relation, known: KnownIntervals, facts: PublicFacts, moments: set[Moment]
 ) -> Measure:
@@ -249,7 +260,7 @@ def _derive_measure(
         return Measure(expr, around, None, distinct, rows, most_distinct=most)
     if not around.is_bounded:
         around = look_up_interval(expr, relation, facts)
-    if not around.is_part_of(get_type_limits(expr.type)):
+    if not _is_within_limits(around, expr.type):
         raise QueryRejected(
             f"{format_expression(expr)} has no bounds: it may be anything in {format_interval(around, expr.type)}, "
             + (

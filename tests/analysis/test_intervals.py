@@ -69,14 +69,12 @@ def test_bounds_that_overflow_arithmetic_are_ignored(limit: str, sign: str, *, a
 @pytest.mark.parametrize(
     "aggregate",
     [
-        "SUM(1e200)",
-        "AVG(1e300 + age)",
         "MIN(MAKE_TIMESTAMP(4611686018427387904))",
         "MEDIAN(MAKE_TIMESTAMP(age * 100000000000000000))",
     ],
 )
 def test_bounds_beyond_what_a_result_can_hold_are_none(aggregate: str) -> None:
-    """A value whose bounds both lie beyond the largest number, or after the year 9999, is refused as if it had none."""
+    """A moment whose bounds both lie after the year 9999 is refused as if it had none."""
     with pytest.raises(dpsql.QueryRejected) as caught:
         prepared(world(), f"SELECT {aggregate} FROM people")
     assert caught.value.code == "unbounded"
