@@ -37,7 +37,7 @@ from dpsql.engine.statement_notices import (
 )
 from dpsql.plan.aggregates import AGGREGATES, Moment
 from dpsql.plan.aggregates.base import COUNT
-from dpsql.plan.expressions import Column, Expr, ReleasedColumn, walk
+from dpsql.plan.expressions import Call, Column, Expr, ReleasedColumn, is_null, walk
 from dpsql.plan.interval import Interval, find_position, format_interval
 from dpsql.plan.nodes import (
     Aggregation,
@@ -45,6 +45,7 @@ from dpsql.plan.nodes import (
     Join,
     JoinKind,
     OuterQuery,
+    PerUnitGroupBy,
     PerUnitWindows,
     Project,
     Relation,
@@ -52,6 +53,7 @@ from dpsql.plan.nodes import (
     SemiJoin,
     SetKind,
     SetOperation,
+    Source,
     find_place,
     iterate_sources,
     list_inputs,
@@ -347,7 +349,7 @@ def _describe_uncounted_quantiles(plan: MeasurementPlan) -> Iterator[str]:
             groups
             or has_condition(item)
             or _is_restricted(release.input)
-            or _reads_window(item.argument, release.input)
+            or _may_be_always_null(item.argument, release.input)
         )
         if ranked and none and not has_value_count(plan, item):
             yield (
@@ -407,16 +409,36 @@ def _is_restricted(relation: Relation) -> bool:
     return any(map(_is_restricted, list_inputs(relation)))
 
 
-def _reads_window(expr: Expr | None, relation: Relation) -> bool:
-    """Return whether an expression reads a window function of one unit's rows, which may be NULL in each row, as LAG is."""
-    read = [] if expr is None else [part for part in walk(expr) if isinstance(part, Column)]
-    for column, source in product(read, iterate_sources(relation)):
-        if source.alias != column.source or not isinstance(source, (Project, PerUnitWindows)):
-            continue
-        place = find_place(column, source.columns)
-        if place >= len(source.items) or _reads_window(source.items[place], source.input):
+def _may_be_always_null(expr: Expr | None, relation: Relation) -> bool:
+    """Return whether an expression reads what can be NULL in each row: a window as LAG is, NULLIF, or a CASE with NULL in it."""
+    parts = [] if expr is None else [*walk(expr)]
+    for part in parts:
+        if (
+            isinstance(part, Call)
+            and part.function.name in ("case", "nullif")
+            and (part.function.name == "nullif" or any(map(is_null, part.arguments)))
+        ):
             return True
-    return False
+    read = [part for part in parts if isinstance(part, Column)]
+    return any(
+        source.alias == column.source and _may_be_null_column(column, source)
+        for column, source in product(read, iterate_sources(relation))
+    )
+
+
+def _may_be_null_column(column: Column, source: Source) -> bool:
+    if isinstance(source, PerUnitGroupBy):
+        place = find_place(column, source.columns)
+        read = (
+            (source.keys[place],)
+            if place < len(source.keys)
+            else source.aggregates[place - len(source.keys)].arguments
+        )
+        return any(_may_be_always_null(each, source.input) for each in read)
+    if not isinstance(source, (Project, PerUnitWindows)):
+        return False
+    place = find_place(column, source.columns)
+    return place >= len(source.items) or _may_be_always_null(source.items[place], source.input)
 
 
 def _mark_chosen_quantiles(plan: MeasurementPlan) -> list[bool]:

@@ -452,6 +452,11 @@ def test_an_extreme_of_what_a_window_reads_may_be_over_no_values(con: Connection
     sql = "SELECT {} FROM (SELECT LAG(hour) OVER (PARTITION BY customer, city, day ORDER BY hour) AS before, hour FROM orders) AS t"
     notices = con.query(sql.format("MIN(before)"), epsilon=1).notices
     assert any("MIN(before) has no count of its values" in notice for notice in notices)
+    for sometimes in ("NULLIF(hour, 3)", "CASE WHEN hour > 5 THEN hour END"):
+        (first, *_) = con.query(sql.format(f"MAX({sometimes})"), epsilon=1).notices
+        assert "has no count of its values" in first
+    per_unit = "SELECT MAX(most) FROM (SELECT customer, MAX(CASE WHEN hour > 5 THEN hour END) AS most FROM orders GROUP BY customer)"
+    assert any("has no count of its values" in notice for notice in con.query(per_unit, epsilon=1).notices)
     for answered in ("MIN(before), COUNT(before)", "MIN(hour)"):
         notices = con.query(sql.format(answered), epsilon=1).notices
         assert not any("has no count of its values" in notice for notice in notices)
