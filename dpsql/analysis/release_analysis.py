@@ -236,9 +236,10 @@ def _derive_domains(
 
 
 def _is_within_limits(around: Interval, kind: Type) -> bool:
-    """Return whether values have bounds that a result can hold: days and moments all, numbers on one side at least.
+    """Return whether values have bounds with which they can be measured.
 
-    Numbers with both bounds beyond the limits are measured exactly, and their sum is infinite where no DOUBLE holds it.
+    Days and moments must lie within the calendar. Bounds of numbers may not cross the limits. Both may lie beyond a limit on one
+    side, as of `x + 1e308`: the sum counts steps from the lower bound, and is infinite where no DOUBLE holds it.
     """
     limits = get_type_limits(kind)
     if kind.temporal:

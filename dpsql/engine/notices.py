@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
-from itertools import product
 
 from dpsql.analysis.intervals import derive_interval, derive_known_intervals
 from dpsql.engine.intervals.cells import RowProvenance, compute_intervals, find_released_ends
@@ -58,8 +57,9 @@ from dpsql.plan.nodes import (
     iterate_sources,
     list_inputs,
 )
-from dpsql.plan.provenance import find_provenance, mark_exact_outputs
+from dpsql.plan.provenance import find_provenance, mark_exact_outputs, mark_noiseless_outputs
 from dpsql.plan.steps import find_sampling_rate, format_percent
+from dpsql.plan.tables import Scan
 from dpsql.plan.text import format_expression
 from dpsql.plan.types import Type, Value
 from dpsql.planning.clamping import Clamp
@@ -107,9 +107,10 @@ def make_answer_notices(
     `bounded_columns` marks the columns that have intervals.
     """
     outer = prepared.outer
-    chosen, bare = (
+    chosen, bare, conditional = (
         () if origins is None else origins.row_selections,
         _list_unbounded_columns(prepared, bounded_columns),
+        _list_conditional_columns(prepared),
     )
     ordered, unconditional = is_ordered_selection(outer), has_unfiltered_groups(outer)
     return lambda result: (
@@ -124,6 +125,16 @@ def make_answer_notices(
             for notice in describe_empty_groups(table, chosen=ordered, unconditional=unconditional)
         ),
         *_describe_unbounded_columns(bare, result),
+        *_describe_conditional_columns(conditional, result),
+    )
+
+
+def _shows_released_columns(prepared: QueryRun) -> bool:
+    """Return whether the answer's columns are those of the statement, computed from released tables."""
+    return (
+        not prepared.matrix_columns
+        and prepared.expert_losses is None
+        and isinstance(prepared.post_processing, ReleasedTables)
     )
 
 
@@ -133,11 +144,7 @@ def _list_unbounded_columns(prepared: QueryRun, bounded: Sequence[bool]) -> tupl
     Booleans, texts and lists are among them: noise decides about `COUNT(*) > 100`, too.
     """
     outer, copies = prepared.outer, prepared.post_processing
-    if (
-        prepared.matrix_columns
-        or prepared.expert_losses is not None
-        or not isinstance(copies, ReleasedTables)
-    ):
+    if not isinstance(copies, ReleasedTables) or not _shows_released_columns(prepared):
         return ()
     found = find_provenance(outer)
     if found is None and any(copies.interval_ends.values()):
@@ -150,6 +157,20 @@ def _list_unbounded_columns(prepared: QueryRun, bounded: Sequence[bool]) -> tupl
         and not any(bounded[place : place + 1])
         and not any(_is_selected_value(trace.outputs[place], trace.release) for trace in found or ())
     )
+
+
+def _list_conditional_columns(prepared: QueryRun) -> tuple[int, ...]:
+    """Return the columns whose values have no noise, where noise decides whether they are NULL."""
+    if not _shows_released_columns(prepared):
+        return ()
+    found = zip(mark_exact_outputs(prepared.outer), mark_noiseless_outputs(prepared.outer), strict=True)
+    return tuple(place for place, (exact, noiseless) in enumerate(found) if exact and not noiseless)
+
+
+def _describe_conditional_columns(places: Sequence[int], result: Result) -> Iterator[str]:
+    """Yield a notice about values without noise whose presence is noisy."""
+    if places:
+        yield f"{', '.join(result.columns[place] for place in places)}: values have no noise; noise decides where they are NULL."
 
 
 def _is_selected_value(expr: Expr, release: Release) -> bool:
@@ -411,34 +432,37 @@ def _is_restricted(relation: Relation) -> bool:
 
 def _may_be_always_null(expr: Expr | None, relation: Relation) -> bool:
     """Return whether an expression reads what can be NULL in each row: a window as LAG is, NULLIF, or a CASE with NULL in it."""
-    parts = [] if expr is None else [*walk(expr)]
-    for part in parts:
-        if (
-            isinstance(part, Call)
-            and part.function.name in ("case", "nullif")
-            and (part.function.name == "nullif" or any(map(is_null, part.arguments)))
-        ):
-            return True
-    read = [part for part in parts if isinstance(part, Column)]
+    parts = [] if expr is None else list(dict.fromkeys(walk(expr)))
+    if any(isinstance(part, Call) and _can_give_null(part) for part in parts):
+        return True
+    sources = {source.alias: source for source in iterate_sources(relation) if not isinstance(source, Scan)}
     return any(
-        source.alias == column.source and _may_be_null_column(column, source)
-        for column, source in product(read, iterate_sources(relation))
+        _may_be_null_column(find_place(part, sources[part.source].columns), sources[part.source])
+        for part in parts
+        if isinstance(part, Column) and part.source in sources
     )
 
 
-def _may_be_null_column(column: Column, source: Source) -> bool:
-    if isinstance(source, PerUnitGroupBy):
-        place = find_place(column, source.columns)
-        read = (
-            (source.keys[place],)
-            if place < len(source.keys)
-            else source.aggregates[place - len(source.keys)].arguments
-        )
-        return any(_may_be_always_null(each, source.input) for each in read)
-    if not isinstance(source, (Project, PerUnitWindows)):
-        return False
-    place = find_place(column, source.columns)
-    return place >= len(source.items) or _may_be_always_null(source.items[place], source.input)
+def _can_give_null(call: Call) -> bool:
+    """Return whether a function is there to give NULL for some values."""
+    return call.function.name == "nullif" or (
+        call.function.name == "case" and any(map(is_null, call.arguments))
+    )
+
+
+def _may_be_null_column(place: int, source: Source) -> bool:
+    """Return whether the column at a place of a derived table can be NULL in each row."""
+    match source:
+        case SetOperation():
+            return any(_may_be_null_column(place, side) for side in (source.left, source.right))
+        case PerUnitGroupBy():
+            keys = len(source.keys)
+            read = (source.keys[place],) if place < keys else source.aggregates[place - keys].arguments
+            return any(_may_be_always_null(each, source.input) for each in read)
+        case Project() | PerUnitWindows():
+            return place >= len(source.items) or _may_be_always_null(source.items[place], source.input)
+        case _:
+            return False
 
 
 def _mark_chosen_quantiles(plan: MeasurementPlan) -> list[bool]:

@@ -447,16 +447,36 @@ def test_missing_join_partner_is_not_a_missing_unit(con: Connection) -> None:
     assert not any("no privacy unit" in notice for notice in con.query(sql).notices)
 
 
-def test_an_extreme_of_what_a_window_reads_may_be_over_no_values(con: Connection) -> None:
-    """LAG is NULL in the first row of each partition, so that all its values may be NULL: a count is advised."""
-    sql = "SELECT {} FROM (SELECT LAG(hour) OVER (PARTITION BY customer, city, day ORDER BY hour) AS before, hour FROM orders) AS t"
-    notices = con.query(sql.format("MIN(before)"), epsilon=1).notices
-    assert any("MIN(before) has no count of its values" in notice for notice in notices)
-    for sometimes in ("NULLIF(hour, 3)", "CASE WHEN hour > 5 THEN hour END"):
-        (first, *_) = con.query(sql.format(f"MAX({sometimes})"), epsilon=1).notices
-        assert "has no count of its values" in first
-    per_unit = "SELECT MAX(most) FROM (SELECT customer, MAX(CASE WHEN hour > 5 THEN hour END) AS most FROM orders GROUP BY customer)"
-    assert any("has no count of its values" in notice for notice in con.query(per_unit, epsilon=1).notices)
-    for answered in ("MIN(before), COUNT(before)", "MIN(hour)"):
-        notices = con.query(sql.format(answered), epsilon=1).notices
-        assert not any("has no count of its values" in notice for notice in notices)
+WITH_LAG = "(SELECT LAG(hour) OVER (PARTITION BY customer, city, day ORDER BY hour) AS before, hour FROM orders) AS t"
+
+
+@pytest.mark.parametrize(
+    ("sql", "advised"),
+    [
+        (f"SELECT MIN(before) FROM {WITH_LAG}", True),
+        (f"SELECT MIN(b) FROM (SELECT before + 1 AS b FROM {WITH_LAG}) AS u", True),
+        (f"SELECT MIN(before), COUNT(before) FROM {WITH_LAG}", False),
+        (f"SELECT MIN(hour) FROM {WITH_LAG}", False),
+        ("SELECT MAX(NULLIF(hour, 3)) FROM orders", True),
+        ("SELECT MAX(CASE WHEN hour > 5 THEN hour END) FROM orders", True),
+        ("SELECT MAX(CASE WHEN hour > 5 THEN hour ELSE 5 END) FROM orders", False),
+        ("SELECT MAX(h) FROM (SELECT hour AS h FROM orders UNION ALL SELECT NULLIF(hour, 3) FROM orders) AS t", True),
+        ("SELECT MAX(h) FROM (SELECT customer, MAX(CASE WHEN hour > 5 THEN hour END) AS h FROM orders GROUP BY customer) AS t", True),
+        ("SELECT MAX(h) FROM (SELECT customer, MAX(hour) AS h FROM orders GROUP BY customer) AS t", False),
+    ],
+)  # fmt: skip
+def test_a_count_is_advised_beside_extremes_of_what_may_be_null(
+    con: Connection, sql: str, *, advised: bool
+) -> None:
+    """LAG, NULLIF and CASE may be NULL in each row: an extreme is then over no values, and nothing says so."""
+    notices = con.query(sql, epsilon=1).notices
+    assert any("has no count of its values" in notice for notice in notices) == advised
+
+
+def test_notice_says_that_noise_decides_where_an_exact_value_is_null(con: Connection) -> None:
+    """A key under a noisy condition has no noise and no interval, and may be NULL by noise; without a condition nothing is said."""
+    sql = "SELECT {} AS shown, COUNT(*) FROM orders GROUP BY country"
+    result = con.query(sql.format("CASE WHEN COUNT(*) > 3 THEN country END"), epsilon=1)
+    assert "shown: values have no noise; noise decides where they are NULL." in result.notices
+    assert all(row[0] is None for row in result.intervals())
+    assert not any("where they are NULL" in notice for notice in con.query(sql.format("country")).notices)

@@ -43,15 +43,16 @@ def wrap_in_derived_table(source: QueryText, select: exp.Select) -> exp.Select:
     keys = _list_key_items(select)
     if not any(_has_subquery_comparison(part) and part not in keys for part in present):
         return select
-    if any(item.is_star for item in select.expressions):
-        return select  # what * stands for, with what REPLACE computes, is known within the derived table only
+    starred = [item for item in select.expressions if item.is_star]
+    if any(map(has_aggregate, starred)):
+        return select  # an aggregate in REPLACE cannot become a column of the derived table, of which * would be all
     if select.args.get("group") or select.args.get("having") or any(map(has_aggregate, present)):
         of_rows = [key.unalias() for key in keys]
         return wrap_in_derived_table(
             source, _DerivedTableRewrite(source, select.copy(), "having", of_rows).build_select(select)
         )
     qualify = select.args.get("qualify")
-    if qualify is not None and _has_subquery_comparison(qualify):
+    if qualify is not None and _has_subquery_comparison(qualify) and not starred:
         return _DerivedTableRewrite(source, select.copy(), "qualify").build_select(select)
     return select
 

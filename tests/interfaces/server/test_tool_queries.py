@@ -28,7 +28,7 @@ _QUERY = re.compile(
 _LEFT_TO_THE_DIALECT = {("metabase", "server's time")}
 """Queries without tables whose functions other dialects have, too."""
 
-PATIENT = Limits(pg_catalog_seconds=60)
+UNHURRIED = Limits(pg_catalog_seconds=60)
 """A busy machine may take longer for a catalog query than the server waits."""
 
 
@@ -77,7 +77,7 @@ def prepare(folder: Path, *, emptied: bool = False) -> None:
 def served_hospital(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("hospital")
     prepare(folder)
-    with serving(folder, policy=hospital.POLICY, limits=PATIENT) as found:
+    with serving(folder, policy=hospital.POLICY, limits=UNHURRIED) as found:
         yield found
 
 
@@ -116,7 +116,7 @@ def test_answers_to_tools_do_not_depend_on_the_data(served_hospital: Served, tmp
     prepare(tmp_path, emptied=True)
     moment = re.compile(rb"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?")
     with (
-        serving(tmp_path, policy=hospital.POLICY, limits=PATIENT) as emptied,
+        serving(tmp_path, policy=hospital.POLICY, limits=UNHURRIED) as emptied,
         RawClient(served_hospital.port, "ana", PASSWORD) as client,
         RawClient(emptied.port, "ana", PASSWORD) as other,
     ):
