@@ -7,6 +7,7 @@ Source: the manuals of PostgreSQL 17 (9.9), Transact-SQL, Spark 4 SQL, Snowflake
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -15,7 +16,19 @@ from sqlglot import exp
 from dpsql.plan.expressions import Expr, Literal
 from dpsql.plan.types import Type
 from dpsql.sql.parse.rejection import QueryText
-from dpsql.sql.parse.typed_calls import AGE, CUT, ELAPSED, MONTHS, MOVED, WEEK_CUT, WEEK_NUMBER, WEEKS
+from dpsql.sql.parse.typed_calls import (
+    AGE,
+    BINNED,
+    CUT,
+    ELAPSED,
+    MONTHS,
+    MONTHS_BETWEEN,
+    MOVED,
+    OVERLAPPING,
+    WEEK_CUT,
+    WEEK_NUMBER,
+    WEEKS,
+)
 
 _DAY_IN_MICROSECONDS = 86_400_000_000
 _PARTS: Mapping[str, int] = {
@@ -25,6 +38,12 @@ _PARTS: Mapping[str, int] = {
     "second": 1_000_000,
 }
 """The parts of a length of time, in microseconds."""
+_BIN_LENGTHS = {"week": 7 * 86_400, "day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
+"""The seconds of units of bins."""
+_BIN_MONTHS = {"year": 12, "quarter": 3, "month": 1}
+_ORIGIN, _ORIGIN_OF_MONTHS = dt.datetime(2000, 1, 3), 2000 * 12  # noqa: DTZ001  (SQL timestamps have no zone)
+"""The moment, and the month, from which TIME_BUCKET counts."""
+_MICROSECOND = dt.timedelta(microseconds=1)
 _MONDAY_AGAIN = 7
 """The days of a week."""
 
@@ -162,6 +181,99 @@ def _lower_week_number(scalars: ScalarLowering, node: exp.Expr, items: list[exp.
     return call(node, "//", call(node, "+", first, Literal(added, Type.INTEGER)), seven)
 
 
+# Bins of equal length.
+
+
+def _lower_binned(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
+    """Lower a moment's bin: the moment is moved by the distance of the origin from the beginning of a bin of TIME_BUCKET, and back."""
+    unit, count, moment = items[0].name, int(items[1].name), scalars.lower(items[2])
+    origin, kept = dt.datetime.fromisoformat(items[3].name), bool(items[4].this)
+    months = _BIN_MONTHS.get(unit)
+    if months is not None:
+        if (origin.day, origin.time()) != (1, dt.time()):
+            scalars.source.refuse(
+                node,
+                "constant",
+                "bins of months must be counted from the first day of a month",
+                "choose an origin such as DATE '2024-01-01'",
+            )
+        apart = (origin.year * 12 + origin.month - 1 - _ORIGIN_OF_MONTHS) % (months * count)
+        step = "month"
+    else:
+        length = _BIN_LENGTHS[unit] * count
+        apart = (origin - _ORIGIN) // _MICROSECOND % (length * _PARTS["second"])
+        apart, step = (apart // _DAY_IN_MICROSECONDS, "day") if apart % _DAY_IN_MICROSECONDS == 0 else (apart, "microsecond")
+    found = _bin_moved(scalars, node, moment, (unit, count), (step, apart))
+    if kept:
+        return _keep_date(scalars, node, unit, moment, found)
+    return scalars.build_call(node, "cast_timestamp", found)
+
+
+def _bin_moved(
+    scalars: ScalarLowering, node: exp.Expr, moment: Expr, size: tuple[str, int], shift: tuple[str, int]
+) -> Expr:
+    """Return the bin of a moment that is moved back by a shift, and forward again."""
+    (unit, count), (step, apart) = size, shift
+    call, length = scalars.build_call, Literal(count, Type.INTEGER)
+    if not apart:
+        return call(node, f"time_bucket_{unit}", length, moment)
+    back = call(node, f"plus_{step}", moment, Literal(-apart, Type.INTEGER))
+    return call(node, f"plus_{step}", call(node, f"time_bucket_{unit}", length, back), Literal(apart, Type.INTEGER))
+
+
+# The months between two moments, and spans that overlap.
+
+
+def _lower_months_between(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
+    """Lower MONTHS_BETWEEN: whole months between equal days and between last days, else a fraction of months of 31 days."""
+    call, is_rounded = scalars.build_call, bool(items[0].this)
+    later, earlier = map(scalars.lower, items[1:])
+    months = call(node, "date_diff_month", earlier, later)
+    days = [call(node, "day", side) for side in (later, earlier)]
+    last = [call(node, "day", call(node, "last_day", side)) for side in (later, earlier)]
+    are_last = [call(node, "eq", day, end) for day, end in zip(days, last, strict=True)]
+    whole = call(node, "or", call(node, "eq", *days), call(node, "and", *are_last))
+    times = [call(node, "date_diff_second", call(node, "date_trunc_day", side), side) for side in (later, earlier)]
+    seconds = call(
+        node, "+", call(node, "*", call(node, "-", *days), Literal(86_400, Type.INTEGER)), call(node, "-", *times)
+    )
+    exact = call(node, "cast_double", months)
+    part = call(node, "+", exact, call(node, "/", seconds, Literal(31 * 86_400, Type.INTEGER)))
+    rounded = call(node, "round", part, Literal(8, Type.INTEGER)) if is_rounded else part
+    return call(node, "case", whole, exact, rounded)
+
+
+def _lower_overlapping(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
+    """Lower OVERLAPS: the later beginning comes before the other end, or both begin together; NULL where a missing end decides.
+
+    Source: PostgreSQL 17, src/backend/utils/adt/timestamp.c, overlaps_timestamp.
+    """
+    call = scalars.build_call
+    a, b, c, d = map(scalars.lower, items)
+    yes, no, null = Literal(value=True, type=Type.BOOLEAN), Literal(value=False, type=Type.BOOLEAN), Literal(None, Type.NULL)
+    (low, high), (start, end) = (
+        (
+            call(node, "least", x, y),
+            call(node, "case", call(node, "and", _is_known(call, node, x), _is_known(call, node, y)), call(node, "greatest", x, y), null),
+        )
+        for x, y in ((a, b), (c, d))
+    )
+    both = call(node, "and", _is_known(call, node, high), _is_known(call, node, end))
+    apart = call(node, "case", both, no, null)
+    return call(
+        node,
+        "case",
+        call(node, "gt", low, start), call(node, "case", call(node, "lt", low, end), yes, apart),
+        call(node, "lt", low, start), call(node, "case", call(node, "lt", start, high), yes, apart),
+        call(node, "eq", low, start), call(node, "case", both, yes, null),
+        null,
+    )  # fmt: skip
+
+
+def _is_known(call: Callable[..., Expr], node: exp.Expr, value: Expr) -> Expr:
+    return call(node, "not", call(node, "is_null", value))
+
+
 DATE_LOWERINGS: Mapping[str, Callable[[ScalarLowering, exp.Expr, list[exp.Expr]], Expr]] = {
     MOVED: _lower_moved,
     CUT: _lower_cut,
@@ -171,4 +283,7 @@ DATE_LOWERINGS: Mapping[str, Callable[[ScalarLowering, exp.Expr, list[exp.Expr]]
     WEEK_CUT: _lower_week_cut,
     WEEKS: _lower_weeks,
     WEEK_NUMBER: _lower_week_number,
+    BINNED: _lower_binned,
+    MONTHS_BETWEEN: _lower_months_between,
+    OVERLAPPING: _lower_overlapping,
 }

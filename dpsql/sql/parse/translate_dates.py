@@ -12,6 +12,7 @@ from dpsql.policy import normalize_name
 from dpsql.sql.parse.date_formats import QUARTER, STYLES, translate_format
 from dpsql.sql.parse.dialect import is_whole_number
 from dpsql.sql.parse.dialect_text import DialectText
+from dpsql.sql.parse.equivalents import build_equivalent
 from dpsql.sql.parse.translate_types import NUMERIC, parse_span, translate_convert
 from dpsql.sql.parse.translate_weeks import build_week_cut, build_week_number, build_weeks, find_week_start
 from dpsql.sql.parse.typed_calls import AGE, CUT, ELAPSED, MONTHS, MOVED, build_call
@@ -251,6 +252,16 @@ def _find_cut(unit: str, moment: exp.Expr, count: exp.Expr) -> exp.Expr | None:
     )
 
 
+def translate_time_zone(self: DialectText, node: exp.Expr) -> exp.Expr:
+    """Translate AT TIME ZONE: of an instant the local time; BigQuery's takes an instant always."""
+    if self.dialect == "bigquery":
+        instant = exp.Cast(this=node.this, to=exp.DataType(this=exp.DType.TIMESTAMPTZ, nested=False))
+        return build_call("timezone", node.args["zone"], instant)
+    if self.dialect not in ("postgres", "tsql"):
+        self.refuse_unknown(node)
+    return node
+
+
 def translate_add_months(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate ADD_MONTHS of Spark, a date; Snowflake's keeps the end of a month, and is refused."""
     if self.dialect != "spark":
@@ -290,9 +301,12 @@ def cast_to_date(node: exp.Expr) -> exp.Cast:
     return exp.Cast(this=node, to=exp.DataType(this=exp.DType.DATE, nested=False))
 
 
-def translate_date(_: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate DATE(t), the day of a moment."""
-    return cast_to_date(node.this)
+def translate_date(self: DialectText, node: exp.Expr) -> exp.Expr:
+    """Translate DATE(t), the day of a moment, and DATE(y, m, d)."""
+    zone = node.args.get("zone")
+    if zone is None:
+        return cast_to_date(node.this)
+    return build_equivalent(self, node, "CAST(TIMEZONE(_2, CAST(_1 AS TIMESTAMPTZ)) AS DATE)", node.this, zone)
 
 
 def translate_name(self: DialectText, node: exp.Expr) -> exp.Expr:
@@ -356,13 +370,6 @@ def translate_make_interval(self: DialectText, node: exp.Expr) -> exp.Expr:
     count = named.expression
     count = count if isinstance(count, exp.Literal) else exp.Paren(this=count)
     return exp.Interval(this=count, unit=exp.Var(this=unit.upper()))
-
-
-def translate_date_bin(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Refuse DATE_BIN, whose origin is an argument."""
-    self.refuse_in_dialect(
-        node, "function", "DATE_BIN counts from its third argument", "write DATE_TRUNC('week', t), or 'month'"
-    )
 
 
 # Dates as texts, and texts as dates.

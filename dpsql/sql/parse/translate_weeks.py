@@ -32,7 +32,7 @@ def find_week_start(self: DialectText, unit: exp.Expr | None) -> int | None:
     return _STARTS[self.dialect] if name in _WEEKS else None
 
 
-def _build_start(start: int) -> exp.Literal:
+def _build_start(start: int) -> exp.Expr:
     return exp.Literal.number(start)
 
 

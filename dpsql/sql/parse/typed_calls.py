@@ -47,10 +47,16 @@ WEEK_NUMBER = f"{PREFIX}week_number"
 """The number of a week in its year; the arguments are the day on which weeks begin, what is added before 7 divides, the moment."""
 MONTHS = f"{PREFIX}months"
 """The number of whole spans of n months between x and y, toward zero; the first argument is n."""
+BINNED = f"{PREFIX}binned"
+"""The beginning of a moment's bin; the arguments are the unit, the number of units, the moment, the origin, and whether a date stays one."""
+MONTHS_BETWEEN = f"{PREFIX}months_between"
+"""The months between x and y with a fraction of 31 days; the first argument is whether the number is rounded to 8 digits."""
+OVERLAPPING = f"{PREFIX}overlapping"
+"""Whether two spans of time overlap, each given by its ends in any order."""
 NAMES = frozenset(
     {
         QUOTIENT, MEAN, POWER, SUM_OR_TEXT, FIRST_TYPE, TRUNCATED, ROUNDED, HALF_EVEN, TEXT, PART, MOVED, CUT, ELAPSED, AGE,
-        WEEK_CUT, WEEKS, WEEK_NUMBER, MONTHS,
+        WEEK_CUT, WEEKS, WEEK_NUMBER, MONTHS, BINNED, MONTHS_BETWEEN, OVERLAPPING,
     }
 )  # fmt: skip
 
