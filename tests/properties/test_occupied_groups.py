@@ -248,7 +248,10 @@ def test_sum_of_no_values_is_null_where_groups_are_aggregated(con: Connection, r
             f"SELECT COUNT(s) FROM {RARE.replace('AS s', 'AS s, SUM(SUM(cost)) OVER () AS w')}",
             f"SELECT SUM(CASE WHEN n > 0 THEN 1 ELSE 0 END) FROM {RARE}",
         ),
-        ("SELECT COUNT(a.s) FROM {0} AS a JOIN {0} AS b USING (plan)", "SELECT COUNT(*) FROM {0} WHERE n > 0"),
+        (
+            "SELECT COUNT(a.s) FROM {0} AS a JOIN {0} AS b USING (plan)",
+            "SELECT COUNT(*) FROM {0} WHERE n > 0",
+        ),
     ],
 )
 def test_sum_of_no_values_is_null_for_all_that_reads_it(con: Connection, kept: str, there: str) -> None:
