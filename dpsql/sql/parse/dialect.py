@@ -95,7 +95,7 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
         _PAIR,
     ),
     **dict.fromkeys(
-        (exp.With, exp.Rollup, exp.Cube, exp.GroupingSets, exp.Order, exp.Tuple, exp.Grouping),
+        (exp.Rollup, exp.Cube, exp.GroupingSets, exp.Order, exp.Tuple, exp.Grouping),
         ("expressions",),
     ),
     **dict.fromkeys(
@@ -105,6 +105,7 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
         ),
         (),
     ),
+    exp.With: ("expressions", "recursive"),
     exp.WidthBucket: ("this", "min_value", "max_value", "num_buckets"),
     exp.Window: ("this", "partition_by", "order", "over", "spec", "alias"),
     exp.WindowSpec: ("kind", "start", "start_side", "end", "end_side", "exclude"),

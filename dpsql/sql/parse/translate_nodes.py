@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from dpsql.policy import normalize_name
 from dpsql.sql.parse import translate_calls as calls
 from dpsql.sql.parse import translate_dates as dates
 from dpsql.sql.parse import translate_texts as texts
@@ -24,6 +25,7 @@ from dpsql.sql.parse.typed_calls import QUOTIENT, build_call
 
 _OF_NULLS = frozenset({"snowflake", "bigquery"})
 """The dialects whose GREATEST and LEAST are NULL if any argument is NULL."""
+_RECURSIVE_WITHOUT_WORD = frozenset({"tsql", "snowflake"})
 _MOST_COPIED = 100
 """The most nodes of an expression that is copied: nested copies would double the text each time."""
 
@@ -159,6 +161,24 @@ def _copy_in_parentheses(node: exp.Expr) -> exp.Paren:
     return exp.Paren(this=node.copy())
 
 
+def _translate_with(self: DialectText, node: exp.Expr) -> exp.Expr:
+    """Translate WITH: in T-SQL and Snowflake a query that reads itself is recursive without that word."""
+    if self.dialect in _RECURSIVE_WITHOUT_WORD and any(
+        isinstance(common.this, exp.Union) and _names_table(common.this.expression, common.alias)
+        for common in node.expressions
+    ):
+        node.set("recursive", True)
+    return node
+
+
+def _names_table(query: exp.Expr, name: str) -> bool:
+    return any(
+        normalize_name(table.name) == normalize_name(name)
+        for table in query.find_all(exp.Table)
+        if not table.args.get("db")
+    )
+
+
 def _translate_identifier(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Refuse the name of a temporary table, as T-SQL writes it."""
     if node.args.get("temporary") or node.args.get("global_"):
@@ -268,6 +288,7 @@ _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     exp.Group: _translate_group_by,
     exp.WidthBucket: _translate_width_bucket,
     exp.Identifier: _translate_identifier,
+    exp.With: _translate_with,
     exp.Into: _translate_into,
     exp.Fetch: lambda _, node: exp.Limit(expression=node.args["count"]),
     exp.National: lambda _, node: exp.Literal.string(node.name),
