@@ -36,6 +36,11 @@ class Translator(DialectText):
 
     def translate_in_place(self, tree: exp.Expr) -> None:
         """Translate the tree into DuckDB's, in place. Raises QueryRejected at a node that is not supported."""
+        for select in tree.find_all(
+            exp.Select
+        ):  # how the dialect's optimizer would go about it changes no answer
+            select.set("hint", None)
+            select.set("options", None)
         for node in reversed(list(tree.bfs())):
             self._check_node(node)
             rule = _RULES.get(type(node))
@@ -179,6 +184,19 @@ def _names_table(query: exp.Expr, name: str) -> bool:
     )
 
 
+def _translate_join(self: DialectText, node: exp.Expr) -> exp.Expr:
+    """Translate a join: OUTER APPLY keeps each row before it, CROSS APPLY those with a row; NATURAL is the only method."""
+    lateral = node.this
+    if isinstance(lateral, exp.Lateral) and lateral.args.get("cross_apply") is not None:
+        node.set("side", None if lateral.args["cross_apply"] else "LEFT")
+        node.set("kind", "CROSS" if lateral.args["cross_apply"] else None)
+        node.set("on", None if lateral.args["cross_apply"] else exp.Boolean(this=True))
+        lateral.set("cross_apply", None)
+    if node.args.get("method") not in (None, "", "NATURAL"):
+        self.refuse_unknown(node)
+    return node
+
+
 def _translate_identifier(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Refuse the name of a temporary table, as T-SQL writes it."""
     if node.args.get("temporary") or node.args.get("global_"):
@@ -289,6 +307,7 @@ _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     exp.WidthBucket: _translate_width_bucket,
     exp.Identifier: _translate_identifier,
     exp.With: _translate_with,
+    exp.Join: _translate_join,
     exp.Into: _translate_into,
     exp.Fetch: lambda _, node: exp.Limit(expression=node.args["count"]),
     exp.National: lambda _, node: exp.Literal.string(node.name),
