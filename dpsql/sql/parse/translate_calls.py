@@ -109,7 +109,9 @@ def keep_quantiles(self: DialectText, node: exp.Expr) -> exp.Expr:
 
 
 def translate_any(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate PostgreSQL's `= ANY($1)`, as clients bind a list, and `= ANY(ARRAY[…])`."""
+    """Translate `= ANY (SELECT …)`, and PostgreSQL's `= ANY($1)`, as clients bind a list, and `= ANY(ARRAY[…])`."""
+    if isinstance(node.this.unnest() if isinstance(node.this, exp.Paren) else node.this, exp.Query):
+        return node
     if isinstance(node.parent, (exp.Like, exp.ILike)) and self.dialect in ("postgres", "snowflake", "spark"):
         return node
     if self.dialect != "postgres":
