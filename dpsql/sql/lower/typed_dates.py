@@ -188,6 +188,8 @@ def _lower_binned(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]
     """Lower a moment's bin: the moment is moved by the distance of the origin from the beginning of a bin of TIME_BUCKET, and back."""
     unit, count, moment = items[0].name, int(items[1].name), scalars.lower(items[2])
     origin, kept = dt.datetime.fromisoformat(items[3].name), bool(items[4].this)
+    if unit in _PARTS.keys() - {"day"}:
+        moment = scalars.build_call(node, "cast_timestamp", moment)
     months = _BIN_MONTHS.get(unit)
     if months is not None:
         if (origin.day, origin.time()) != (1, dt.time()):

@@ -35,7 +35,7 @@ _NET = {
     "hh": "%I", "mm": "%M", "ss": "%S", "tt": "%p",
 }  # fmt: skip
 _GOOGLE = {
-    **{f"%{letter}": f"%{letter}" for letter in "YmdHMSyBbAajIpuVGF"}, "%T": "%H:%M:%S", "%Q": QUARTER, "%h": "%b", "%R": "%H:%M",
+    **{f"%{letter}": f"%{letter}" for letter in "YmdHMSyBbAajIpuVGUW"}, "%F": "%Y-%m-%d", "%D": "%m/%d/%y", "%T": "%H:%M:%S", "%Q": QUARTER, "%h": "%b", "%R": "%H:%M",
     "%%": "%%",
 }  # fmt: skip
 

@@ -24,6 +24,13 @@ from dpsql.sql.parse.translate_dates import (
     translate_formatted,
     translate_parsed,
 )
+from dpsql.sql.parse.translate_numbers import (
+    build_number_text,
+    find_number_format,
+    translate_format_number,
+    translate_printf,
+)
+from dpsql.sql.parse.translate_patterns import translate_element, translate_regexp_extract
 from dpsql.sql.parse.translate_texts import read_listed
 from dpsql.sql.parse.typed_calls import TEXT, TRUNCATED, build_call
 
@@ -79,7 +86,10 @@ def translate_quantile(self: DialectText, node: exp.Expr) -> exp.Expr:
 
 
 def translate_bracket(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate APPROX_QUANTILES(x, n)[OFFSET(i)] of BigQuery, the i-th of n quantiles."""
+    """Translate APPROX_QUANTILES(x, n)[OFFSET(i)] of BigQuery, the i-th of n quantiles, and a part of a text that is split."""
+    element = translate_element(self, node)
+    if element is not None:
+        return element
     called, places = node.this, node.expressions
     many = called.expression if isinstance(called, exp.ApproxQuantiles) else exp.Null()
     place = places[0] if len(places) == 1 else exp.Null()
@@ -266,7 +276,11 @@ def _format(self: DialectText, node: exp.Expr) -> exp.Expr | None:
         return build_call(TEXT, node.expressions[0], exp.Literal.string(self.dialect))
     if len(node.expressions) != 2:
         return None
-    return translate_formatted(self, node, node.name.upper(), *node.expressions)
+    value, text = node.expressions
+    form = None if self.dialect == "spark" else find_number_format(text, self.dialect)
+    if form is not None:
+        return build_number_text(value, form)
+    return translate_formatted(self, node, node.name.upper(), value, text)
 
 
 def _format_reversed(self: DialectText, node: exp.Expr) -> exp.Expr | None:
@@ -417,6 +431,12 @@ NAMED: Mapping[tuple[str, str], _NamedRule] = {
     ("snowflake", "timeadd"): _add_time,
     ("spark", "date_part"): _take_part,
     ("tsql", "choose"): _choose,
+    ("spark", "format_number"): translate_format_number,
+    **dict.fromkeys((("spark", "format_string"), ("spark", "printf")), translate_printf),
+    **dict.fromkeys((("bigquery", "format"), ("postgres", "format")), translate_printf),
+    **dict.fromkeys((("bigquery", "regexp_extract"), ("bigquery", "regexp_substr")), translate_regexp_extract),
+    **dict.fromkeys((("spark", "regexp_extract"), ("spark", "regexp_substr")), translate_regexp_extract),
+    **dict.fromkeys((("snowflake", "regexp_substr"), ("postgres", "regexp_substr")), translate_regexp_extract),
 }  # fmt: skip
 """The rules of functions by dialect and name; the parser keeps their calls as they are written."""
 

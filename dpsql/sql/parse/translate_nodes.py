@@ -17,6 +17,7 @@ from sqlglot import exp
 from dpsql.sql.parse import translate_buckets as buckets
 from dpsql.sql.parse import translate_calls as calls
 from dpsql.sql.parse import translate_dates as dates
+from dpsql.sql.parse import translate_patterns as patterns
 from dpsql.sql.parse import translate_texts as texts
 from dpsql.sql.parse import translate_types as types
 from dpsql.sql.parse.dialect import CALLS, READ, find_number, is_whole_number
@@ -206,6 +207,7 @@ _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     exp.WithinGroup: calls.translate_within_group,
     **dict.fromkeys((exp.ApproxQuantile, exp.Quantile), calls.translate_quantile),
     exp.Bracket: calls.translate_bracket,
+    **dict.fromkeys((exp.Split, exp.RegexpSplit, exp.StringToArray), patterns.keep_split),
     exp.ApproxQuantiles: calls.keep_quantiles,
     exp.ExplodingGenerateSeries: calls.translate_series,
     exp.RegrCount: calls.translate_pair_count,
@@ -230,7 +232,7 @@ _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     exp.ConcatWs: texts.translate_separated,
     exp.DPipe: texts.translate_joined,
     **dict.fromkeys((exp.Left, exp.Right), texts.translate_text_side),
-    exp.Substring: texts.translate_substring,
+    exp.Substring: patterns.translate_substring,
     exp.Trim: texts.translate_trim,
     **dict.fromkeys((exp.Like, exp.ILike), texts.translate_like),
     **dict.fromkeys((exp.RegexpLike, exp.RegexpILike), texts.translate_regexp_match),
