@@ -99,9 +99,12 @@ def _lower_number_text(scalars: ScalarLowering, node: exp.Expr, items: list[exp.
     if digits is None:
         raise TypeError("a DOUBLE is written as a DECIMAL")
     whole = write.call("split_part", digits, _text("."), _number(1))
+    fraction = write.call("split_part", digits, _text("."), _number(2))
     found = write.write_whole(whole, form)
+    if form.drops_zeros and form.keeps_point and not form.least_digits:  # 0 alone keeps its digit
+        is_zero = write.call("regexp_full_match", digits, _text("[0.]*"))
+        found = write.choose(is_zero, _text("0"), found)
     if form.decimals:
-        fraction = write.call("split_part", digits, _text("."), _number(2))
         found = write.join(found, write.write_fraction(fraction, form))
     if form.most_digits:
         over = write.call("gt", write.call("length", whole), _number(form.most_digits))

@@ -87,7 +87,7 @@ def read_pattern(text: str, dialect: str) -> NumberFormat | None:
     overflow = re.sub(r"\d", "#", whole + ("." + part if part else ""))
     return NumberFormat(
         decimals=len(part), least_digits=least, most_digits=len(digits), overflow=overflow, width=width,
-        is_grouped=grouped, drops_zeros=is_filled and "9" in part, keeps_point=True, signs_zero=dialect == "postgres",
+        is_grouped=grouped, drops_zeros=is_filled and "9" in part, keeps_point=True,
     )  # fmt: skip
 
 
