@@ -133,10 +133,32 @@ def _count_months(scalars: ScalarLowering, node: exp.Expr, x: Expr, y: Expr) -> 
 
 
 def _lower_months(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
-    """Lower the whole months, quarters or years between two moments."""
-    length, x, y = int(items[0].name), scalars.lower(items[1]), scalars.lower(items[2])
-    months = _count_months(scalars, node, x, y)
-    return months if length == 1 else scalars.build_call(node, "//", months, Literal(length, Type.INTEGER))
+    """Lower the whole months, quarters or years between two moments, as java.time counts them.
+
+    A day is taken from, or added to, the end if its time of the day does not reach the beginning's; then the months are whole
+    where the day of the month is reached.
+
+    Source: java.time.LocalDateTime.until and LocalDate.until.
+    """
+    call = scalars.build_call
+    length, end, start = int(items[0].name), *map(scalars.lower, items[1:])
+    days = [call(node, "cast_date", side) for side in (end, start)]
+    times = [
+        call(node, "date_diff_microsecond", call(node, "date_trunc_day", side), side) for side in (end, start)
+    ]
+    one, none = Literal(1, Type.INTEGER), Literal(0, Type.INTEGER)
+    shift = call(
+        node,
+        "case",
+        call(node, "and", call(node, "gt", *days), call(node, "lt", *times)), Literal(-1, Type.INTEGER),
+        call(node, "and", call(node, "lt", *days), call(node, "gt", *times)), one,
+        none,
+    )  # fmt: skip
+    last = call(node, "+", days[0], shift)
+    boundaries = call(node, "date_diff_month", days[1], last)
+    rest = call(node, "-", call(node, "day", last), call(node, "day", days[1]))
+    packed = call(node, "+", call(node, "*", boundaries, Literal(32, Type.INTEGER)), rest)
+    return call(node, "//", packed, Literal(32 * length, Type.INTEGER))
 
 
 # Weeks that begin on any day.

@@ -21,6 +21,8 @@ from dpsql.sql.parse.number_formats import NumberFormat
 from dpsql.sql.parse.typed_calls import NUMBER_TEXT, PLAIN_TEXT
 
 _MOST_DIGITS = 38
+MOST_FILLED = 1_000
+"""The most letters that a number which is no constant fills in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,46 @@ def _lower_plain_text(scalars: ScalarLowering, node: exp.Expr, items: list[exp.E
             node, "type", f"%s does not take {value.type} here", "write %d or %.2f for numbers, or CAST(x AS VARCHAR)"
         )
     return value if value.type in (Type.VARCHAR, Type.NULL) else scalars.build_call(node, "cast_varchar", value)
+
+
+# Texts that are filled up to a number of letters that is no constant.
+
+
+def lower_padding(scalars: ScalarLowering, node: exp.Expr, name: str, arguments: list[Expr]) -> Expr | None:
+    """Lower REPEAT, LPAD and RPAD of a number that is no constant; None for constants and for other arguments.
+
+    Claim: the text is DuckDB's where the text that is filled in is a constant and at most `MOST_FILLED` letters of it are needed;
+    beyond, it is NULL.
+    Why: a part of a constant of that length cannot fail, and has a bound.
+    """
+    write, places = _Writer(scalars, node), {"repeat": 0, "lpad": 2, "rpad": 2}
+    if len(arguments) != places[name] + (1 if name != "repeat" else 2) or isinstance(arguments[1], Literal):
+        return None
+    filling = arguments[places[name]]
+    unit = filling.value if isinstance(filling, Literal) else None
+    if not isinstance(unit, str) or not unit or arguments[1].type is not Type.INTEGER:
+        return None
+    letters = _text((unit * MOST_FILLED)[: MOST_FILLED // len(unit) * len(unit) if name == "repeat" else MOST_FILLED])
+    if name == "repeat":
+        wanted, limit = write.call("*", arguments[1], _number(len(unit))), _number(len(str(letters.value)))
+        return write.call(
+            "case",
+            write.call("lt", arguments[1], _number(0)), _text(""),
+            write.call("le", wanted, limit), write.call("left", letters, wanted),
+            Literal(None, Type.NULL),
+        )  # fmt: skip
+    text, length = arguments[:2]
+    if text.type is not Type.VARCHAR:
+        return None
+    missing = write.call("-", length, write.call("length", text))
+    filled = write.call("left", letters, missing)
+    return write.call(
+        "case",
+        write.call("lt", length, _number(0)), _text(""),
+        write.call("le", missing, _number(0)), write.call("left", text, length),
+        write.call("le", missing, _number(MOST_FILLED)), write.join(*((filled, text) if name == "lpad" else (text, filled))),
+        Literal(None, Type.NULL),
+    )  # fmt: skip
 
 
 TEXT_LOWERINGS: Mapping[str, Callable[[ScalarLowering, exp.Expr, list[exp.Expr]], Expr]] = {

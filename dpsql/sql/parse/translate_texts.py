@@ -180,12 +180,10 @@ def translate_split_part(self: DialectText, node: exp.Expr) -> exp.Expr:
 
 
 def translate_pad(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate LPAD and RPAD with a constant length."""
+    """Translate LPAD and RPAD with a constant text that fills."""
     length, fill = node.expression, node.args.get("fill_pattern") or exp.Literal.string(" ")
-    if not is_whole_number(length) or not isinstance(fill, exp.Literal) or not fill.name:
-        self.refuse_in_dialect(
-            node, "constant", "LPAD and RPAD need a constant length and a constant text that fills"
-        )
+    if not isinstance(fill, exp.Literal) or not fill.name:
+        self.refuse_in_dialect(node, "constant", "LPAD and RPAD need a constant text that fills")
     return build_call("lpad" if node.args.get("is_left") else "rpad", node.this, length, fill)
 
 
