@@ -25,6 +25,7 @@ from dpsql.sql.parse.dialect import (
     parse_tokens,
     require_dialect,
 )
+from dpsql.sql.parse.method_calls import rewrite_method_calls
 from dpsql.sql.parse.older_parser import find_ambiguous_predicate
 from dpsql.sql.parse.options import OptionsClause, extract_options
 from dpsql.sql.parse.own_calls import EXPERTS, check_misplaced_calls, expand_best_expert
@@ -198,9 +199,8 @@ def _parse_duckdb(text: str, *, numbered: bool = False) -> Statement:
         words = _TokenizedQuery(source, text, tokens, explain=False, parameters=0, options=OptionsClause())
     else:
         words = _tokenize_query(text, DIALECT)
-    tree = rewrite_regressions(
-        words.source, rewrite_pivots(words.source, _parse_single_tree(words, parse_tokens))
-    )
+    parsed = rewrite_method_calls(_parse_single_tree(words, parse_tokens))
+    tree = rewrite_regressions(words.source, rewrite_pivots(words.source, parsed))
     tree = expand_best_expert(words.source, check_misplaced_calls(words.source, tree))
     select = _require_select(words.source, tree)
     _check_depth(words.source, select)

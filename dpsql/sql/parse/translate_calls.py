@@ -200,7 +200,9 @@ def translate_unnest(self: DialectText, node: exp.Expr) -> exp.Expr:
     alias, (listed, *more) = node.args.get("alias"), node.expressions
     if isinstance(node.parent, exp.In):
         return node
-    if self.dialect != "bigquery" or more or not isinstance(listed, (exp.GenerateDateArray, exp.Array)):
+    if self.dialect != "bigquery" or more or not isinstance(
+        listed, (exp.GenerateDateArray, exp.GenerateSeries, exp.Array)
+    ):
         self.source.refuse(
             node, "clause", "UNNEST takes one list of constants here", "write JOIN (VALUES (1), (2)) AS t(x)"
         )
@@ -211,7 +213,10 @@ def translate_unnest(self: DialectText, node: exp.Expr) -> exp.Expr:
     )
     if isinstance(listed, exp.Array):
         return exp.Unnest(expressions=[listed], alias=named)
-    call = build_call("generate_series", *(listed.args[key] for key in ("start", "end", "step")))
+    parts = [part for part in (listed.args.get(key) for key in ("start", "end", "step")) if part is not None]
+    if isinstance(listed, exp.GenerateDateArray):  # a text is read as a date
+        parts = [cast_to_date(part) if isinstance(part, exp.Literal) and part.is_string else part for part in parts]
+    call = build_call("generate_series", *parts)
     return exp.Table(this=call, alias=named)
 
 
@@ -387,6 +392,13 @@ def _keep_ratio(_: DialectText, node: exp.Expr) -> exp.Expr | None:
     return build_call("ratio_to_report", node.expressions[0])
 
 
+def _keep_event(_: DialectText, node: exp.Expr) -> exp.Expr | None:
+    """Keep CONDITIONAL_TRUE_EVENT within its window, which `translate_window` writes out."""
+    if not isinstance(node.parent, exp.Window) or len(node.expressions) != 1:
+        return None
+    return build_call("conditional_true_event", node.expressions[0])
+
+
 def _is_missing(_: DialectText, node: exp.Expr) -> exp.Expr | None:
     """Translate ISNULL(x) of Spark, a truth value."""
     if len(node.expressions) != 1:
@@ -421,6 +433,7 @@ NAMED: Mapping[tuple[str, str], _NamedRule] = {
     ("spark", "isnotnull"): _is_there,
     ("spark", "bround"): _round_half_even,
     ("snowflake", "ratio_to_report"): _keep_ratio,
+    ("snowflake", "conditional_true_event"): _keep_event,
     ("postgres", "age"): translate_age,
     ("postgres", "date_bin"): translate_date_bin,
     ("tsql", "date_bucket"): translate_date_bucket,
