@@ -20,7 +20,6 @@ from dpsql.sql.lower.function_calls import is_widened
 from dpsql.sql.lower.typed_dates import DATE_LOWERINGS, ScalarLowering
 from dpsql.sql.lower.typed_texts import TEXT_LOWERINGS
 from dpsql.sql.parse.dialect import FRACTIONAL_TYPES
-from dpsql.sql.parse.rejection import QueryText
 from dpsql.sql.parse.typed_calls import (
     FIRST_TYPE,
     HALF_EVEN,

@@ -226,7 +226,11 @@ def _lower_binned(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]
     else:
         length = _BIN_LENGTHS[unit] * count
         apart = (origin - _ORIGIN) // _MICROSECOND % (length * _PARTS["second"])
-        apart, step = (apart // _DAY_IN_MICROSECONDS, "day") if apart % _DAY_IN_MICROSECONDS == 0 else (apart, "microsecond")
+        apart, step = (
+            (apart // _DAY_IN_MICROSECONDS, "day")
+            if apart % _DAY_IN_MICROSECONDS == 0
+            else (apart, "microsecond")
+        )
     found = _bin_moved(scalars, node, moment, (unit, count), (step, apart))
     if kept:
         return _keep_date(scalars, node, unit, moment, found)
@@ -242,7 +246,9 @@ def _bin_moved(
     if not apart:
         return call(node, f"time_bucket_{unit}", length, moment)
     back = call(node, f"plus_{step}", moment, Literal(-apart, Type.INTEGER))
-    return call(node, f"plus_{step}", call(node, f"time_bucket_{unit}", length, back), Literal(apart, Type.INTEGER))
+    return call(
+        node, f"plus_{step}", call(node, f"time_bucket_{unit}", length, back), Literal(apart, Type.INTEGER)
+    )
 
 
 # The months between two moments, and spans that overlap.
@@ -257,9 +263,14 @@ def _lower_months_between(scalars: ScalarLowering, node: exp.Expr, items: list[e
     last = [call(node, "day", call(node, "last_day", side)) for side in (later, earlier)]
     are_last = [call(node, "eq", day, end) for day, end in zip(days, last, strict=True)]
     whole = call(node, "or", call(node, "eq", *days), call(node, "and", *are_last))
-    times = [call(node, "date_diff_second", call(node, "date_trunc_day", side), side) for side in (later, earlier)]
+    times = [
+        call(node, "date_diff_second", call(node, "date_trunc_day", side), side) for side in (later, earlier)
+    ]
     seconds = call(
-        node, "+", call(node, "*", call(node, "-", *days), Literal(86_400, Type.INTEGER)), call(node, "-", *times)
+        node,
+        "+",
+        call(node, "*", call(node, "-", *days), Literal(86_400, Type.INTEGER)),
+        call(node, "-", *times),
     )
     exact = call(node, "cast_double", months)
     part = call(node, "+", exact, call(node, "/", seconds, Literal(31 * 86_400, Type.INTEGER)))
@@ -274,11 +285,21 @@ def _lower_overlapping(scalars: ScalarLowering, node: exp.Expr, items: list[exp.
     """
     call = scalars.build_call
     a, b, c, d = map(scalars.lower, items)
-    yes, no, null = Literal(value=True, type=Type.BOOLEAN), Literal(value=False, type=Type.BOOLEAN), Literal(None, Type.NULL)
+    yes, no, null = (
+        Literal(value=True, type=Type.BOOLEAN),
+        Literal(value=False, type=Type.BOOLEAN),
+        Literal(None, Type.NULL),
+    )
     (low, high), (start, end) = (
         (
             call(node, "least", x, y),
-            call(node, "case", call(node, "and", _is_known(call, node, x), _is_known(call, node, y)), call(node, "greatest", x, y), null),
+            call(
+                node,
+                "case",
+                call(node, "and", _is_known(call, node, x), _is_known(call, node, y)),
+                call(node, "greatest", x, y),
+                null,
+            ),
         )
         for x, y in ((a, b), (c, d))
     )

@@ -21,6 +21,8 @@ from dpsql.sql.parse.number_formats import NumberFormat
 from dpsql.sql.parse.typed_calls import NUMBER_TEXT, PLAIN_TEXT
 
 _MOST_DIGITS = 38
+PADDINGS = {"repeat": 0, "lpad": 2, "rpad": 2}
+"""The functions that fill a text in, each with the place of what it fills in."""
 MOST_FILLED = 1_000
 """The most letters that a number which is no constant fills in."""
 
@@ -51,7 +53,9 @@ class _Writer:
         """Write the digits before the point, with zeros before them and commas between thousands."""
         if form.least_digits > 1:
             short = self.call("lt", self.call("length", whole), _number(form.least_digits))
-            whole = self.choose(short, self.call("lpad", whole, _number(form.least_digits), _text("0")), whole)
+            whole = self.choose(
+                short, self.call("lpad", whole, _number(form.least_digits), _text("0")), whole
+            )
         elif not form.least_digits and (form.decimals or form.omits_zero):
             whole = self.choose(self.call("eq", whole, _text("0")), _text(""), whole)
         if form.is_grouped:
@@ -127,12 +131,19 @@ def _lower_number_text(scalars: ScalarLowering, node: exp.Expr, items: list[exp.
 def _lower_plain_text(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
     """Lower a value of %s: a text, a whole number or a day, which every dialect writes alike."""
     value, allowed = scalars.lower(items[0]), items[1].name
-    kinds = {Type.VARCHAR, Type.NULL} if allowed == "text" else {Type.VARCHAR, Type.NULL, Type.INTEGER, Type.DATE}
+    kinds = (
+        {Type.VARCHAR, Type.NULL} if allowed == "text" else {Type.VARCHAR, Type.NULL, Type.INTEGER, Type.DATE}
+    )
     if value.type not in kinds:
         scalars.source.refuse(
-            node, "type", f"%s does not take {value.type} here", "write %d or %.2f for numbers, or CAST(x AS VARCHAR)"
+            node,
+            "type",
+            f"%s does not take {value.type} here",
+            "write %d or %.2f for numbers, or CAST(x AS VARCHAR)",
         )
-    return value if value.type in (Type.VARCHAR, Type.NULL) else scalars.build_call(node, "cast_varchar", value)
+    return (
+        value if value.type in (Type.VARCHAR, Type.NULL) else scalars.build_call(node, "cast_varchar", value)
+    )
 
 
 # Texts that are filled up to a number of letters that is no constant.
@@ -145,14 +156,16 @@ def lower_padding(scalars: ScalarLowering, node: exp.Expr, name: str, arguments:
     beyond, it is NULL.
     Why: a part of a constant of that length cannot fail, and has a bound.
     """
-    write, places = _Writer(scalars, node), {"repeat": 0, "lpad": 2, "rpad": 2}
-    if len(arguments) != places[name] + (1 if name != "repeat" else 2) or isinstance(arguments[1], Literal):
+    write = _Writer(scalars, node)
+    if len(arguments) != max(PADDINGS[name] + 1, 2) or isinstance(arguments[1], Literal):
         return None
-    filling = arguments[places[name]]
+    filling = arguments[PADDINGS[name]]
     unit = filling.value if isinstance(filling, Literal) else None
     if not isinstance(unit, str) or not unit or arguments[1].type is not Type.INTEGER:
         return None
-    letters = _text((unit * MOST_FILLED)[: MOST_FILLED // len(unit) * len(unit) if name == "repeat" else MOST_FILLED])
+    letters = _text(
+        (unit * MOST_FILLED)[: MOST_FILLED // len(unit) * len(unit) if name == "repeat" else MOST_FILLED]
+    )
     if name == "repeat":
         wanted, limit = write.call("*", arguments[1], _number(len(unit))), _number(len(str(letters.value)))
         return write.call(

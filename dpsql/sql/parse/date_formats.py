@@ -117,7 +117,7 @@ STYLES: Mapping[int, str] = {
 
 
 def translate_format(text: str, dialect: str) -> list[str] | None:
-    """Return a format in DuckDB's words, in parts between which expressions stand; None if it has words that are not known.
+    r"""Return a format in DuckDB's words, in parts between which expressions stand; None if it has words that are not known.
 
     >>> translate_format("YYYY-MM", "postgres"), translate_format('YYYY"-Q"Q', "postgres"), translate_format("RM", "postgres")
     (['%Y-%m'], ['%Y-Q', '\\x00CAST(QUARTER(_1) AS VARCHAR)'], None)

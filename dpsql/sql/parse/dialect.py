@@ -346,9 +346,46 @@ class Parser(IntervalParser, OlderParser):  # type: ignore[misc]
 
 _NAMED: Mapping[str, frozenset[str]] = {
     "postgres": frozenset({"FORMAT", "REGEXP_SUBSTR", "TO_CHAR", "TO_DATE", "TO_TIMESTAMP", "DATE_BIN"}),
-    "snowflake": frozenset({"REGEXP_SUBSTR", "TO_CHAR", "TO_VARCHAR", "TO_DATE", "TRY_TO_DATE", "CONVERT_TIMEZONE", "NEXT_DAY", "TIMEADD", "HLL"}),
-    "spark": frozenset({"FORMAT_NUMBER", "FORMAT_STRING", "PRINTF", "REGEXP_EXTRACT", "REGEXP_SUBSTR", "DATE_FORMAT", "DATE_PART", "TO_DATE", "TO_TIMESTAMP", "NEXT_DAY"}),
-    "bigquery": frozenset({"FORMAT", "REGEXP_EXTRACT", "REGEXP_SUBSTR", "FORMAT_DATE", "FORMAT_DATETIME", "FORMAT_TIMESTAMP", "PARSE_DATE", "PARSE_DATETIME", "PARSE_TIMESTAMP"}),
+    "snowflake": frozenset(
+        {
+            "REGEXP_SUBSTR",
+            "TO_CHAR",
+            "TO_VARCHAR",
+            "TO_DATE",
+            "TRY_TO_DATE",
+            "CONVERT_TIMEZONE",
+            "NEXT_DAY",
+            "TIMEADD",
+            "HLL",
+        }
+    ),
+    "spark": frozenset(
+        {
+            "FORMAT_NUMBER",
+            "FORMAT_STRING",
+            "PRINTF",
+            "REGEXP_EXTRACT",
+            "REGEXP_SUBSTR",
+            "DATE_FORMAT",
+            "DATE_PART",
+            "TO_DATE",
+            "TO_TIMESTAMP",
+            "NEXT_DAY",
+        }
+    ),
+    "bigquery": frozenset(
+        {
+            "FORMAT",
+            "REGEXP_EXTRACT",
+            "REGEXP_SUBSTR",
+            "FORMAT_DATE",
+            "FORMAT_DATETIME",
+            "FORMAT_TIMESTAMP",
+            "PARSE_DATE",
+            "PARSE_DATETIME",
+            "PARSE_TIMESTAMP",
+        }
+    ),
     "tsql": frozenset({"FORMAT", "DATENAME", "DATE_BUCKET"}),
 }
 """Functions that the parser would rewrite in a way that cannot be undone, such as formats of dates."""

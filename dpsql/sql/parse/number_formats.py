@@ -16,7 +16,9 @@ from typing import Self
 
 MOST_DECIMALS = 15
 MOST_WIDTH = 100
-_PATTERN = re.compile(r"(?P<fill>FM)?(?P<whole>[90]([90,G]*[90])?)?((?P<point>[.D])(?P<part>[90]*))?", re.IGNORECASE)
+_PATTERN = re.compile(
+    r"(?P<fill>FM)?(?P<whole>[90]([90,G]*[90])?)?((?P<point>[.D])(?P<part>[90]*))?", re.IGNORECASE
+)
 _NET_STANDARD = re.compile(r"(?P<kind>[NFD])(?P<digits>\d{0,2})", re.IGNORECASE)
 _NET_CUSTOM = re.compile(r"(?P<whole>[#0,]*[#0])(\.(?P<fixed>0*)(?P<free>#*))?")
 _DIRECTIVE = re.compile(r"%(?P<flags>[-0',]*)(?P<width>\d{1,3})?(\.(?P<digits>\d{1,2}))?(?P<kind>[dsfi%])")
@@ -113,7 +115,11 @@ def read_net_format(text: str) -> NumberFormat | None:
     if grouped and least > 1:
         return None
     return NumberFormat(
-        decimals=len(fixed + free), least_digits=least, is_grouped=grouped, drops_zeros=bool(free), omits_zero=not least
+        decimals=len(fixed + free),
+        least_digits=least,
+        is_grouped=grouped,
+        drops_zeros=bool(free),
+        omits_zero=not least,
     )
 
 
@@ -150,11 +156,23 @@ def _read_directive(found: re.Match[str]) -> tuple[str, NumberFormat] | None:
     if kind == "%" or len(set(flags)) < len(flags) or width > MOST_WIDTH or (is_left and not width):
         return None
     if kind == "s":
-        return ("text", NumberFormat(width=width, is_left=is_left)) if digits is None and not width and not flags else None
+        return (
+            ("text", NumberFormat(width=width, is_left=is_left))
+            if digits is None and not width and not flags
+            else None
+        )
     if "0" in flags:  # zeros fill the width, in which the sign counts
-        return ("zeros", NumberFormat(width=width, takes_whole=kind in "di")) if not digits and kind in "di" and flags == "0" and width else None
+        return (
+            ("zeros", NumberFormat(width=width, takes_whole=kind in "di"))
+            if not digits and kind in "di" and flags == "0" and width
+            else None
+        )
     if kind in "di":
-        return ("number", NumberFormat(width=width, is_left=is_left, is_grouped=is_grouped, takes_whole=True)) if digits is None else None
+        return (
+            ("number", NumberFormat(width=width, is_left=is_left, is_grouped=is_grouped, takes_whole=True))
+            if digits is None
+            else None
+        )
     decimals = 6 if digits is None else int(digits)
     if decimals > MOST_DECIMALS:
         return None

@@ -399,7 +399,9 @@ def _is_foreign_pair(tokens: Sequence[Token], place: int) -> bool:
         return following.text.startswith("~")
     if token.token_type is not TokenType.L_BRACKET:
         return False
-    is_element = following.token_type is TokenType.NUMBER and tokens[place - 1].token_type is TokenType.R_PAREN
+    is_element = (
+        following.token_type is TokenType.NUMBER and tokens[place - 1].token_type is TokenType.R_PAREN
+    )
     return is_element or following.token_type is TokenType.R_BRACKET or following.text.upper() in _PLACES
 
 

@@ -200,8 +200,10 @@ def translate_unnest(self: DialectText, node: exp.Expr) -> exp.Expr:
     alias, (listed, *more) = node.args.get("alias"), node.expressions
     if isinstance(node.parent, exp.In):
         return node
-    if self.dialect != "bigquery" or more or not isinstance(
-        listed, (exp.GenerateDateArray, exp.GenerateSeries, exp.Array)
+    if (
+        self.dialect != "bigquery"
+        or more
+        or not isinstance(listed, (exp.GenerateDateArray, exp.GenerateSeries, exp.Array))
     ):
         self.source.refuse(
             node, "clause", "UNNEST takes one list of constants here", "write JOIN (VALUES (1), (2)) AS t(x)"
@@ -215,7 +217,9 @@ def translate_unnest(self: DialectText, node: exp.Expr) -> exp.Expr:
         return exp.Unnest(expressions=[listed], alias=named)
     parts = [part for part in (listed.args.get(key) for key in ("start", "end", "step")) if part is not None]
     if isinstance(listed, exp.GenerateDateArray):  # a text is read as a date
-        parts = [cast_to_date(part) if isinstance(part, exp.Literal) and part.is_string else part for part in parts]
+        parts = [
+            cast_to_date(part) if isinstance(part, exp.Literal) and part.is_string else part for part in parts
+        ]
     call = build_call("generate_series", *parts)
     return exp.Table(this=call, alias=named)
 
@@ -298,8 +302,14 @@ def _format_reversed(self: DialectText, node: exp.Expr) -> exp.Expr | None:
 
 def _parse_date(self: DialectText, node: exp.Expr) -> exp.Expr | None:
     """Translate TO_DATE with a format; in Spark and Snowflake without one, too."""
-    if len(node.expressions) == 1 and self.dialect in ("spark", "snowflake"):
+    if len(node.expressions) == 1 and self.dialect == "spark":
         return cast_to_date(node.expressions[0])
+    if (
+        len(node.expressions) == 1 and self.dialect == "snowflake"
+    ):  # of a moment: the format of a text is guessed there
+        value = node.expressions[0]
+        is_text = isinstance(value, exp.Literal)
+        return cast_to_date(value if is_text else build_call("date_trunc", exp.Literal.string("day"), value))
     if len(node.expressions) != 2:
         return None
     return translate_parsed(self, node, node.name.upper(), *node.expressions, date=True)
@@ -349,7 +359,7 @@ def _take_part(self: DialectText, node: exp.Expr) -> exp.Expr | None:
     return translate_extract(self, exp.Extract(this=exp.Var(this=part.name), expression=moment))
 
 
-def _choose(self: DialectText, node: exp.Expr) -> exp.Expr | None:
+def _choose(_: DialectText, node: exp.Expr) -> exp.Expr | None:
     """Translate CHOOSE(n, x, y, …) of T-SQL, the n-th of the values."""
     if len(node.expressions) < 2:
         return None

@@ -306,7 +306,9 @@ def translate_date(self: DialectText, node: exp.Expr) -> exp.Expr:
     zone = node.args.get("zone")
     if zone is None:
         return cast_to_date(node.this)
-    return build_equivalent(self, node, "CAST(TIMEZONE(_2, CAST(_1 AS TIMESTAMPTZ)) AS DATE)", node.this, zone)
+    return build_equivalent(
+        self, node, "CAST(TIMEZONE(_2, CAST(_1 AS TIMESTAMPTZ)) AS DATE)", node.this, zone
+    )
 
 
 def translate_name(self: DialectText, node: exp.Expr) -> exp.Expr:

@@ -118,7 +118,9 @@ def _translate_width_bucket(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Return the number of the bucket of equal width that a value falls into, 0 below all and one more above all."""
     if node.args.get("threshold") is not None:
         return buckets.translate_threshold_bucket(self, node)
-    value, low, high, many = (node.args.get(name) for name in ("this", "min_value", "max_value", "num_buckets"))
+    value, low, high, many = (
+        node.args.get(name) for name in ("this", "min_value", "max_value", "num_buckets")
+    )
     if value is None or low is None or high is None or many is None:
         self.refuse_in_dialect(
             node, "constant", "WIDTH_BUCKET takes a value, two ends and a number of buckets"

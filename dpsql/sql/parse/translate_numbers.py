@@ -52,7 +52,9 @@ def translate_printf(self: DialectText, node: exp.Expr) -> exp.Expr | None:
     """Translate FORMAT of BigQuery and PostgreSQL, and PRINTF of Spark, with %d, %s and %f."""
     text, *values = node.expressions or [exp.Null()]
     parts = (
-        read_directives(text.name, _FLAGS[self.dialect]) if isinstance(text, exp.Literal) and text.is_string else None
+        read_directives(text.name, _FLAGS[self.dialect])
+        if isinstance(text, exp.Literal) and text.is_string
+        else None
     )
     taken = [part for part in parts or () if not isinstance(part, str)]
     if self.dialect == "postgres" and any(kind != "text" for kind, _ in taken):
@@ -66,17 +68,19 @@ def translate_printf(self: DialectText, node: exp.Expr) -> exp.Expr | None:
         )
     rest = iter(values)
     pieces = [
-        exp.Literal.string(part) if isinstance(part, str) else _write_part(self, next(rest), *part) for part in parts
+        exp.Literal.string(part) if isinstance(part, str) else _write_part(self, next(rest), *part)
+        for part in parts
     ]
     if self.dialect == "postgres":  # a NULL is an empty text there
         return build_call("concat", exp.Literal.string(""), *pieces)
-    found = pieces[0] if pieces else exp.Literal.string("")
+    found: exp.Expr = pieces[0] if pieces else exp.Literal.string("")
     for piece in pieces[1:]:
         found = exp.DPipe(this=found, expression=piece, safe=True)
     return exp.Paren(this=found)
 
 
 def _write_part(self: DialectText, value: exp.Expr, kind: str, form: NumberFormat) -> exp.Expr:
+    found: exp.Expr
     if kind == "text":
         found = build_call(PLAIN_TEXT, value, exp.Literal.string(_KINDS[self.dialect]))
     elif kind == "zeros":

@@ -37,7 +37,9 @@ def _extract(self: DialectText, node: exp.Expr, text: str, group: int) -> exp.Ex
 def translate_regexp_extract(self: DialectText, node: exp.Expr) -> exp.Expr | None:
     """Translate REGEXP_EXTRACT and REGEXP_SUBSTR: of BigQuery the group if there is one, of Spark the given group."""
     items = node.expressions
-    if len(items) not in ((2, 3) if self.dialect == "spark" and node.name.lower() == "regexp_extract" else (2,)):
+    if len(items) not in (
+        (2, 3) if self.dialect == "spark" and node.name.lower() == "regexp_extract" else (2,)
+    ):
         return None
     text = take_pattern(self, node, items[1])
     groups = len(_GROUP.findall(text))
@@ -52,7 +54,9 @@ def translate_regexp_extract(self: DialectText, node: exp.Expr) -> exp.Expr | No
     if self.dialect == "bigquery":
         if groups > 1 or (groups and _OPTIONAL.search(text)):
             self.refuse_in_dialect(
-                node, "constant", "REGEXP_EXTRACT takes a pattern with at most one group, which each match has"
+                node,
+                "constant",
+                "REGEXP_EXTRACT takes a pattern with at most one group, which each match has",
             )
         return _extract(self, node, text, groups)
     _check_single_match(self, node, text)
@@ -120,6 +124,9 @@ def keep_split(self: DialectText, node: exp.Expr) -> exp.Expr:
         around = around.parent
     if not isinstance(around, exp.Bracket):
         self.source.refuse(
-            node, "clause", "a list of the parts of a text is not supported", "take one part: SPLIT(x, '-')[0]"
+            node,
+            "clause",
+            "a list of the parts of a text is not supported",
+            "take one part: SPLIT(x, '-')[0]",
         )
     return node

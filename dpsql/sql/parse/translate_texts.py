@@ -250,7 +250,12 @@ def translate_text_side(self: DialectText, node: exp.Expr) -> exp.Expr:
 def translate_places(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate SUBSTRING with constant places; a negative one counts from the end in BigQuery and Spark."""
     start, length = node.args.get("start"), node.args.get("length")
-    if isinstance(start, exp.Neg) and is_whole_number(start.this) and length is None and self.dialect in _FROM_END:
+    if (
+        isinstance(start, exp.Neg)
+        and is_whole_number(start.this)
+        and length is None
+        and self.dialect in _FROM_END
+    ):
         return build_call("right", node.this, start.this)
     if not (isinstance(start, exp.Literal) and is_whole_number(start) and int(start.name)) or not (
         length is None or is_whole_number(length)
