@@ -44,7 +44,7 @@ _PLAIN: dict[str, str] = {
     "SELECT COUNT(note COLLATE NOCASE) FROM visits WHERE note COLLATE NOCASE = 'fever'": "SELECT COUNT(note) FROM visits WHERE LOWER(note) = 'fever'",
     "SELECT COUNT(*) FROM visits WHERE note COLLATE \"C\" = 'Fever'": "SELECT COUNT(*) FROM visits WHERE note = 'Fever'",
     "SELECT SUM(COLUMNS('cost|age')) FROM visits": "SELECT SUM(age), SUM(cost) FROM visits",
-    "SELECT COUNT(*) FROM visits WHERE note.trim().upper() = 'FEVER'": "SELECT COUNT(*) FROM visits WHERE UPPER(TRIM(note)) = 'FEVER'",
+    "SELECT COUNT(*) FROM visits WHERE main.upper(note) = 'FEVER'": "SELECT COUNT(*) FROM visits WHERE UPPER(note) = 'FEVER'",
     "SELECT COUNT(*) FROM visits WHERE note ILIKE ANY ('f%', 'c%')": "SELECT COUNT(*) FROM visits WHERE note ILIKE 'f%' OR note ILIKE 'c%'",
     "SELECT COUNT(*) FROM visits WHERE note NOT ILIKE ANY ('f%', 'c%')": "SELECT COUNT(*) FROM visits WHERE note NOT ILIKE 'f%' OR note NOT ILIKE 'c%'",
     "SELECT COUNT(*) FROM visits WHERE note NOT IN ANY ('a')": "SELECT COUNT(*) FROM visits WHERE note = ANY(['a'])",

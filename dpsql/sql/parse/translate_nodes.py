@@ -18,6 +18,7 @@ from dpsql.policy import normalize_name
 from dpsql.sql.parse import translate_buckets as buckets
 from dpsql.sql.parse import translate_calls as calls
 from dpsql.sql.parse import translate_dates as dates
+from dpsql.sql.parse import translate_patterns as patterns
 from dpsql.sql.parse import translate_texts as texts
 from dpsql.sql.parse import translate_types as types
 from dpsql.sql.parse.dialect import CALLS, READ, find_number, is_whole_number
@@ -124,7 +125,9 @@ def _translate_width_bucket(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Return the number of the bucket of equal width that a value falls into, 0 below all and one more above all."""
     if node.args.get("threshold") is not None:
         return buckets.translate_threshold_bucket(self, node)
-    value, low, high, many = (node.args.get(name) for name in ("this", "min_value", "max_value", "num_buckets"))
+    value, low, high, many = (
+        node.args.get(name) for name in ("this", "min_value", "max_value", "num_buckets")
+    )
     if value is None or low is None or high is None or many is None:
         self.refuse_in_dialect(
             node, "constant", "WIDTH_BUCKET takes a value, two ends and a number of buckets"
@@ -244,6 +247,7 @@ _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     exp.WithinGroup: calls.translate_within_group,
     **dict.fromkeys((exp.ApproxQuantile, exp.Quantile), calls.translate_quantile),
     exp.Bracket: calls.translate_bracket,
+    **dict.fromkeys((exp.Split, exp.RegexpSplit, exp.StringToArray), patterns.keep_split),
     exp.ApproxQuantiles: calls.keep_quantiles,
     exp.ExplodingGenerateSeries: calls.translate_series,
     exp.RegrCount: calls.translate_pair_count,
@@ -268,7 +272,7 @@ _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     exp.ConcatWs: texts.translate_separated,
     exp.DPipe: texts.translate_joined,
     **dict.fromkeys((exp.Left, exp.Right), texts.translate_text_side),
-    exp.Substring: texts.translate_substring,
+    exp.Substring: patterns.translate_substring,
     exp.Trim: texts.translate_trim,
     **dict.fromkeys((exp.Like, exp.ILike), texts.translate_like),
     **dict.fromkeys((exp.RegexpLike, exp.RegexpILike), texts.translate_regexp_match),
