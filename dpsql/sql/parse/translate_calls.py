@@ -10,8 +10,7 @@ from dpsql.policy import normalize_name
 from dpsql.policy.request.dialects import TITLES
 from dpsql.sql.parse.dialect import is_parameter, is_whole_number
 from dpsql.sql.parse.dialect_text import DialectText
-from dpsql.sql.parse.own_calls import NAME as BEST_EXPERT
-from dpsql.sql.parse.own_calls import find_interval_end
+from dpsql.sql.parse.own_calls import BEST_EXPERT, find_interval_end
 from dpsql.sql.parse.regressions import is_moment_call
 from dpsql.sql.parse.translate_dates import (
     build_date,
