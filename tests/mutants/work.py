@@ -11,6 +11,14 @@ _GROWING = f"{_ATTACK}::test_growing_statements_are_planned_in_bounded_work"
 
 FAULTS = (
     Fault(
+        "any-number-of-selects",
+        "dpsql.sql.parse.parse:_check_length",
+        "sum(token.token_type is TokenType.SELECT for token in tokens) > MAX_SELECTS",
+        "False",
+        "thousands of SELECTs are parsed, though no plan has so many",
+        f"{_ATTACK}::test_long_texts_are_refused_before_they_are_parsed",
+    ),
+    Fault(
         "products-of-public-rows",
         "dpsql.analysis.public_work:require_bounded_products",
         "total > MOST_PUBLIC_ROWS",
