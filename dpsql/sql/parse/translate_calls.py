@@ -11,8 +11,7 @@ from dpsql.policy.request.dialects import TITLES
 from dpsql.sql.parse.dialect import is_parameter, is_whole_number
 from dpsql.sql.parse.dialect_text import DialectText
 from dpsql.sql.parse.equivalents import build_equivalent, translate_equivalent
-from dpsql.sql.parse.own_calls import NAME as BEST_EXPERT
-from dpsql.sql.parse.own_calls import find_interval_end
+from dpsql.sql.parse.own_calls import BEST_EXPERT, find_interval_end
 from dpsql.sql.parse.regressions import is_moment_call
 from dpsql.sql.parse.translate_buckets import translate_date_bin, translate_date_bucket, translate_next_day
 from dpsql.sql.parse.translate_dates import (
