@@ -24,7 +24,7 @@ class Rewrite:
 
 _PLAIN: dict[str, str] = {
     "SELECT MIN(cost) FROM (SELECT cost, PERCENT_RANK() OVER (ORDER BY cost) AS p FROM visits) WHERE p >= 0.5": "SELECT QUANTILE_CONT(cost, 0.5) FROM visits",
-    "SELECT COUNT(p) FROM (SELECT NTILE(4) OVER (ORDER BY cost) AS p FROM visits)": "SELECT CASE WHEN cost <= 40 THEN 1 ELSE 2 END AS part, COUNT(*) FROM visits GROUP BY part",
+    "SELECT COUNT(p) FROM (SELECT NTILE(4) OVER (ORDER BY cost, age) AS p FROM visits)": "SELECT COUNT(p) FROM (SELECT NTILE(4) OVER (ORDER BY cost) AS p FROM visits)",
     "SELECT COUNT(p) FROM (SELECT ROW_NUMBER() OVER (ORDER BY salary) AS p FROM staff)": "SELECT QUANTILE_CONT(salary, 0.5) FROM staff",
     "SELECT COUNT(*) FROM visits WHERE age < 'forty'": "SELECT COUNT(*) FROM visits WHERE age < 40",
     "SELECT COUNT(*) FROM visits WHERE age < '40.5'": "SELECT COUNT(*) FROM visits WHERE age < 40.5",

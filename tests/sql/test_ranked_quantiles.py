@@ -181,8 +181,8 @@ def test_ranked_rows_are_answered_as_quantiles() -> None:
     [
         (UNCHANGED[0], "for a percentile, write QUANTILE_CONT(x, 0.5); for ranks within each unit, OVER (PARTITION BY id …)"),
         (
-            "SELECT p, COUNT(*) FROM (SELECT NTILE(4) OVER (ORDER BY x) AS p FROM t) GROUP BY p",
-            "release the limits between the parts, QUANTILE_CONT(x, 0.25) and so on, then group by them: CASE WHEN x <= 40 THEN 1 ELSE 2 END",
+            "SELECT p, COUNT(*) FROM (SELECT NTILE(4) OVER (ORDER BY x, k) AS p FROM t) GROUP BY p",
+            "number the parts by one value, without a tie-break, in at most 100 parts: NTILE(4) OVER (ORDER BY x)",
         ),
     ],
 )  # fmt: skip
