@@ -320,7 +320,7 @@ REWRITES: tuple[Rewrite, ...] = (
         dialect="postgres",
     ),
     Rewrite(
-        "SELECT PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY cost) OVER () FROM visits",
+        "SELECT PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY cost) FROM visits",
         "SELECT APPROX_PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY cost) FROM visits",
         dialect="tsql",
     ),

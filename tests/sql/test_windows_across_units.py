@@ -39,7 +39,30 @@ RANKED = (
     "SELECT id, NTILE(2) OVER (PARTITION BY k ORDER BY u) AS q FROM t",
     "SELECT id, NTILE(1) OVER (ORDER BY u) AS q FROM t",
 )
+SHARES = {
+    "SELECT COUNT(*) FROM (SELECT CUME_DIST() OVER (ORDER BY x) AS p FROM t WHERE x IS NOT NULL) q WHERE p < 0.3": 0,
+    "SELECT COUNT(*) FROM (SELECT CUME_DIST() OVER (ORDER BY x) AS p FROM t WHERE x IS NOT NULL) q WHERE p <= 0.3": 0,
+    "SELECT COUNT(*) FROM (SELECT CUME_DIST() OVER (ORDER BY x DESC) AS p FROM t WHERE x IS NOT NULL) q WHERE p < 0.25": 0,
+    "SELECT COUNT(*) FROM (SELECT CUME_DIST() OVER (ORDER BY x DESC) AS p FROM t WHERE x IS NOT NULL) q WHERE NOT p > 0.25": 0,
+    "SELECT COUNT(*) FROM (SELECT x FROM t WHERE x IS NOT NULL QUALIFY CUME_DIST() OVER (ORDER BY x) BETWEEN 0.2 AND 0.7) q": 0,
+    "SELECT k, COUNT(*) FROM (SELECT k, CUME_DIST() OVER (PARTITION BY k ORDER BY x) AS p FROM t WHERE x IS NOT NULL) q WHERE 0.5 < p GROUP BY k ORDER BY k": 0,
+    "SELECT COUNT(*) FROM (SELECT PERCENT_RANK() OVER (ORDER BY u) AS p FROM t) q WHERE p < 0.3": 1,
+    "SELECT COUNT(*) FROM (SELECT PERCENT_RANK() OVER (ORDER BY u DESC) AS p FROM t) q WHERE p <= 0.25": 1,
+    "SELECT CASE WHEN p < 0.5 THEN 'low' WHEN p >= 0.9 THEN 'top' ELSE 'high' END AS part, COUNT(*) FROM (SELECT PERCENT_RANK() OVER (ORDER BY u) AS p FROM t) q GROUP BY 1 ORDER BY 1": 2,
+}  # fmt: skip
+"""Statements that compare ranks with shares, and by how many rows the rewritten ones may be off; equal values make it more."""
 UNCHANGED = (
+    "SELECT CUME_DIST() OVER (ORDER BY x) AS p FROM t",
+    "SELECT COUNT(*) FROM (SELECT CUME_DIST() OVER (ORDER BY x) AS p FROM t) q WHERE p = 0.5",
+    "SELECT COUNT(*) FROM (SELECT CUME_DIST() OVER (ORDER BY x) AS p FROM t) q WHERE p < 1",
+    "SELECT AVG(p) FROM (SELECT CUME_DIST() OVER (ORDER BY x) AS p FROM t) q WHERE p < 0.5",
+    "SELECT COUNT(*) FROM (SELECT CUME_DIST() OVER (ORDER BY x) AS p FROM t) q WHERE p < x / 10.0",
+    "SELECT DISTINCT * FROM (SELECT CUME_DIST() OVER (ORDER BY x) AS p FROM t) q WHERE p < 0.5",
+    "SELECT COUNT(*) FROM (SELECT CUME_DIST() OVER (ORDER BY x) AS p FROM t) q(r) WHERE r < 0.5",
+    "SELECT COUNT(*) FROM (SELECT CUME_DIST() OVER (ORDER BY x) AS p FROM t UNION ALL SELECT x FROM t) q WHERE p < 0.5",
+    "SELECT COUNT(*) FROM (SELECT CUME_DIST() OVER (ORDER BY x) AS p FROM t) q JOIN t USING (p) WHERE p < 0.5",
+    "SELECT p, COUNT(*) FROM (SELECT CUME_DIST() OVER (ORDER BY x) AS p FROM t) q WHERE p < 0.5 GROUP BY p",
+    "SELECT COUNT(*) FROM (SELECT CUME_DIST() OVER (ORDER BY x, y) AS p FROM t) q WHERE p < 0.5",
     "SELECT SUM(x) OVER (ORDER BY y) AS s FROM t",
     "SELECT SUM(x) OVER (ORDER BY y ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) AS s FROM t",
     "SELECT SUM(x) OVER (PARTITION BY k ORDER BY y ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW) AS s FROM t",
@@ -69,7 +92,7 @@ def _rewrite(text: str) -> exp.Expr | None:
         parts = (defined.args.get(name) for name in ("partition_by", "order", "spec"))
         partition, order, frame = parts
         found = rewrite_crossing_window(
-            QueryText(text), tree, CrossingWindow(window, partition or [], order, frame)
+            QueryText(text), tree, CrossingWindow(window, partition or [], order, frame, orders_null=False)
         )
         if found is None:
             return None
@@ -137,6 +160,19 @@ def test_rewritten_ntile_numbers_distinct_values_as_the_original(text: str) -> N
             assert all(abs(number - ours[key]) <= 1 for key, number in theirs.items())
 
 
+@pytest.mark.parametrize(("text", "off"), SHARES.items())
+def test_rank_that_is_compared_with_shares_is_a_quantile(text: str, off: int) -> None:
+    """CUME_DIST has DuckDB's answer, ties among them; PERCENT_RANK of distinct values is one row off at most."""
+    rewritten = _rewrite(text)
+    assert rewritten is not None
+    with duckdb.connect() as database:
+        for rows in (1, 2, 3, 7, 12, 24, 25, 60, 61):
+            _fill(database, rows, seed=rows)
+            known = {row[:-1]: row[-1] for row in database.execute(text).fetchall()}
+            ours = {row[:-1]: row[-1] for row in database.execute(_as_duckdb(rewritten.copy())).fetchall()}
+            assert all(abs(known.get(key, 0) - ours.get(key, 0)) <= off for key in {*known, *ours})
+
+
 @pytest.mark.parametrize("text", UNCHANGED)
 def test_window_without_a_released_value_is_left_alone(text: str) -> None:
     """A value that depends on single rows of other units has no release."""
@@ -165,6 +201,7 @@ def _connect(database: duckdb.DuckDBPyConnection) -> dpsql.Connection:
 
 
 ANSWERED = (
+    "SELECT COUNT(*) AS n FROM (SELECT CUME_DIST() OVER (PARTITION BY k ORDER BY y) AS p FROM t WHERE y IS NOT NULL) WHERE p < 0.503",
     "SELECT k, COUNT(*) AS n FROM (SELECT k, y, AVG(y) OVER (PARTITION BY k) AS m FROM t) WHERE y > m GROUP BY k ORDER BY k",
     "SELECT COUNT(*) AS n FROM (SELECT y FROM t QUALIFY y > AVG(y) OVER ())",
     "SELECT AVG(y) AS m FROM (SELECT y, MIN(y) OVER () AS a, MAX(y) OVER () AS b FROM t) WHERE y NOT IN (a, b)",
@@ -210,7 +247,12 @@ def test_null_keys_of_a_released_source_match() -> None:
 
 @pytest.mark.parametrize(
     "condition",
-    ["k IS DISTINCT FROM w.key", "k IS NOT DISTINCT FROM w.key OR k = 1", "k IS NOT DISTINCT FROM w.c", "TRUE"],
+    [
+        "k IS DISTINCT FROM w.key",
+        "k IS NOT DISTINCT FROM w.key OR k = 1",
+        "k IS NOT DISTINCT FROM w.c",
+        "TRUE",
+    ],
 )
 def test_released_rows_of_other_keys_are_not_joined(condition: str) -> None:
     """A private row is joined to one released row at most, whatever is released."""
@@ -219,3 +261,13 @@ def test_released_rows_of_other_keys_are_not_joined(condition: str) -> None:
         with pytest.raises(dpsql.QueryRejected) as refused:
             connection.explain(text)
         assert refused.value.code == "join"
+
+
+def test_rank_of_values_that_may_be_null_is_refused() -> None:
+    """A NULL is ranked among the rows, and compares with no quantile."""
+    text = "SELECT COUNT(*) FROM (SELECT CUME_DIST() OVER (ORDER BY y) AS p FROM t{}) WHERE p < 0.5"
+    with duckdb.connect() as database, _connect(database) as connection:
+        assert connection.explain(text.format(" WHERE y IS NOT NULL"))
+        with pytest.raises(dpsql.QueryRejected) as refused:
+            connection.explain(text.format(""))
+        assert refused.value.code == "private_window"

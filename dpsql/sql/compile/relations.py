@@ -168,8 +168,9 @@ def _list_null_safe_pairs(join: Join) -> list[tuple[Expr, Column]]:
         if part.function.name != "is_not_distinct":
             continue
         for ours, theirs in (part.arguments, part.arguments[::-1]):
-            there = isinstance(theirs, Column) and theirs.source == join.right.alias
-            if there and all(column.source != join.right.alias for column in iterate_columns(ours)):
+            if not isinstance(theirs, Column) or theirs.source != join.right.alias:
+                continue
+            if all(column.source != join.right.alias for column in iterate_columns(ours)):
                 found.append((ours, theirs))
     return found
 

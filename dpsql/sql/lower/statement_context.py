@@ -98,12 +98,16 @@ class CommonTable:
 
 @dataclass(frozen=True, slots=True)
 class CrossingWindow:
-    """A window over rows of several privacy units, with its definition where a name stands for it."""
+    """A window over rows of several privacy units, with its definition where a name stands for it.
+
+    `orders_null` says that a value by which rows are ordered may be NULL.
+    """
 
     node: exp.Window
     partition: Sequence[exp.Expr]
     order: exp.Expr | None
     frame: exp.Expr | None
+    orders_null: bool = True
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from dpsql.analysis.domains import derive_domain
 from dpsql.analysis.intervals import MAX_MAGNITUDE, derive_interval
+from dpsql.analysis.nullability import is_never_null
 from dpsql.analysis.number_types import find_decimal_digits, find_scale, is_float
 from dpsql.analysis.stability import bound_rows
 from dpsql.analysis.unit_identity import find_identity
@@ -108,7 +109,9 @@ def lower_window(grouping: _WindowedSelect, node: exp.Window) -> WindowCall:
     defined = _resolve_definition(grouping, node)
     partition = tuple(_lower_row_expression(grouping, part) for part in defined.partition)
     if not grouping.is_public_output:
-        crossing = CrossingWindow(node, defined.partition, defined.order, defined.frame)
+        order = _lower_order(grouping, defined)
+        nullable = not all(is_never_null(item.expr, grouping.window_rows) for item in order)
+        crossing = CrossingWindow(node, defined.partition, defined.order, defined.frame, nullable)
         check_partition(grouping.scope, crossing, partition, grouping.window_rows)
     entry, arguments, ignores = _lower_called_function(grouping, called)
     result = entry.result(tuple(argument.type for argument in arguments))

@@ -26,6 +26,7 @@ from dpsql.sql.lower.aggregates.quantiles import NULLS_PLACED
 from dpsql.sql.lower.group_conditions import wrap_groups
 from dpsql.sql.lower.grouping import WITHOUT_WINDOWS, format_output_name
 from dpsql.sql.lower.node_kinds import has_aggregate
+from dpsql.sql.lower.rank_shares import Cut, choose_representatives, find_cuts
 from dpsql.sql.lower.row_positions import is_modelled, read_number
 from dpsql.sql.lower.statement_context import CrossingWindow
 from dpsql.sql.parse.rejection import QueryText, format_sql
@@ -74,9 +75,8 @@ def rewrite_crossing_window(
     if _is_grouped(select):
         _replace_arguments(select, wrap_groups(source, select))
         return RewrittenWindows(copied)
-    rewrite = _WindowRewrite(
-        select, CrossingWindow(window, *_copy_definition(crossing)), _find_free_prefix(copied)
-    )
+    found = CrossingWindow(window, *_copy_definition(crossing), crossing.orders_null)
+    rewrite = _WindowRewrite(select, found, _find_free_prefix(copied))
     return RewrittenWindows(copied, tuple(rewrite.notices)) if rewrite.rewrite() else None
 
 
@@ -170,11 +170,7 @@ def _read_ntile(window: CrossingWindow) -> _WindowValues | None:
         branches = [
             exp.If(this=condition, true=exp.Literal.number(part)) for condition, part in (*first, *within)
         ]
-        last = exp.Literal.number(parts)
-        if window.partition and found:  # the limits of a partition may not be released
-            hidden = exp.Is(this=found[0].copy(), expression=exp.Null())
-            branches.insert(0, exp.If(this=hidden, true=exp.Null()))
-        return exp.Case(ifs=branches, default=last) if branches else last
+        return _build_case(window, found, branches, exp.Literal.number(parts))
 
     return _WindowValues(
         limits,
@@ -193,8 +189,71 @@ def _build_limit(ordered: exp.Ordered, share: Fraction) -> exp.Expr:
     return limit
 
 
+def _read_rank(window: CrossingWindow) -> _WindowValues | None:
+    """Return the quantiles at the constants with which a rank is compared, and a rank on the same side of them."""
+    ordered = _read_ordered(window)
+    cuts = None if ordered is None or window.orders_null else find_cuts(window.node)
+    if ordered is None or cuts is None:
+        return None
+    value, descending = ordered.this, bool(ordered.args.get("desc"))
+    cumulative = type(window.node.this) is exp.CumeDist
+    compare = _BELOW[cumulative, descending]
+    places = choose_representatives(cuts)
+    limits = [_build_rank_limit(ordered, cut, cumulative=cumulative) for cut in cuts]
+
+    def build(found: Sequence[exp.Expr]) -> exp.Expr:
+        below = [compare(this=value.copy(), expression=limit) for limit in found]
+        branches = [
+            exp.If(this=condition, true=exp.Literal.number(str(float(place))))
+            for condition, place in zip(below, places, strict=False)
+        ]
+        return _build_case(window, found, branches, exp.Literal.number(str(float(places[-1]))))
+
+    return _WindowValues(
+        limits,
+        build,
+        f"{format_sql(window.node)} compares each row with released quantiles, at the shares with which it is compared: rows with equal "
+        "values are on one side.",
+    )
+
+
+_BELOW: Mapping[tuple[bool, bool], type[exp.Expr]] = MappingProxyType(
+    {
+        (False, False): exp.LTE,
+        (False, True): exp.GTE,
+        (True, False): exp.LT,
+        (True, True): exp.GT,
+    }
+)
+"""How the value of a row below a share compares with the quantile, by whether its rank is cumulative, and descending."""
+
+
+def _build_rank_limit(ordered: exp.Ordered, cut: Cut, *, cumulative: bool) -> exp.Expr:
+    """Return the quantile with which a row is compared.
+
+    CUME_DIST is below q if the value is before the one at the position CEIL(q * n), and q at most if before the one at
+    FLOOR(q * n) + 1. PERCENT_RANK is compared with the former, which is one row off at most.
+    """
+    descending = bool(ordered.args.get("desc"))
+    after = cut.closed != descending if cumulative else descending
+    share = (1 - cut.share if descending else cut.share) + after * _BEYOND
+    return exp.PercentileDisc(
+        this=ordered.this.copy(), expression=exp.Literal.number(str(float(min(share, Fraction(1)))))
+    )
+
+
+def _build_case(
+    window: CrossingWindow, limits: Sequence[exp.Expr], branches: list[exp.If], last: exp.Expr
+) -> exp.Expr:
+    """Return a CASE that is NULL in a partition whose limits are not released."""
+    if window.partition and limits:
+        hidden = exp.Is(this=limits[0].copy(), expression=exp.Null())
+        branches = [exp.If(this=hidden, true=exp.Null()), *branches]
+    return exp.Case(ifs=branches, default=last) if branches else last
+
+
 _READERS: Mapping[type[exp.Expr], Callable[[CrossingWindow], _WindowValues | None]] = MappingProxyType(
-    {exp.Ntile: _read_ntile}
+    {exp.Ntile: _read_ntile, exp.PercentRank: _read_rank, exp.CumeDist: _read_rank}
 )
 """How windows are read that are no aggregates, by the node of their function."""
 
@@ -235,7 +294,13 @@ class _WindowRewrite:
         """List the window and the others of the SELECT with the same partition."""
         partition = self.crossing.partition
         others = [
-            CrossingWindow(node, partition, node.args.get("order"), node.args.get("spec"))
+            CrossingWindow(
+                node,
+                partition,
+                node.args.get("order"),
+                node.args.get("spec"),
+                self.crossing.orders_null or node.args.get("order") != self.crossing.order,
+            )
             for node in self._iterate_windows()
             if node is not self.crossing.node
             and node.args.get("alias") is None
