@@ -89,6 +89,6 @@ def _describe_rules(found: AnalystTable, policy: Policy) -> Iterator[str]:
     if declared.min_frequency > 1:
         yield f"a group or a value is shown only if at least {declared.min_frequency:,} units are behind it, by noisy counts"
     yield (
-        f"budget: ε {float(budget.epsilon):g}, δ {float(budget.delta):g}, accountant {budget.accountant}; "
+        f"budget{' of all tables together' if budget.shared else ''}: ε {float(budget.epsilon):g}, δ {float(budget.delta):g}, accountant {budget.accountant}; "
         f"neighbors: {policy.neighbors}"
     )

@@ -90,7 +90,7 @@ FAULTS = (
     Fault(
         "unpayable-loss-planned",
         "dpsql.engine.charging:require_payable_loss",
-        "require_payable(engine.ledger, accounts, loss, engine.analyst, engine.reservation)",
+        "require_payable(engine.ledger, engine.get_accounts(read), loss, engine.analyst, engine.reservation)",
         "",
         "a loss beyond the whole budget is planned before it is refused",
         f"{_ATTACK}::test_unaffordable_loss_is_refused_before_planning[pure-plan]",

@@ -69,8 +69,9 @@ _COLUMNS = """
 _TYPES = """   The types were guessed from some rows of the files: integer, double, varchar (text), date, timestamp, time, boolean, uuid.
    Numbers that nobody adds up, such as codes, are varchar."""
 _EPSILON = """
-4. The budget: the privacy loss of all answers together, for each table. ε of about 1 is strong, above 10 weak: all answers
-   together change the odds of any guess about one unit by a factor of at most e^ε."""
+4. The budget: the privacy loss of all answers together. ε of about 1 is strong, above 10 weak: all answers together change the
+   odds of any guess about one unit by a factor of at most e^ε. Several tables whose rows belong to units with ids share one
+   budget (shared: true); otherwise each table has a budget of its own, and those of a unit's tables add up."""
 _DELTA = """   δ bounds the probability that this fails. Choose it far below 1 / (number of units), such as 1e-7. 0 is strict, and
    requires that groups are listed."""
 

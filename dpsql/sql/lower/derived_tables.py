@@ -159,7 +159,13 @@ def get_declared_name(node: exp.Expr, column: Column) -> str:
 
 
 def with_common_tables(context: StatementContext, select: exp.Expr) -> StatementContext:
-    """Return the context with the common table expressions of a WITH clause."""
+    """Return the context with the common table expressions of a WITH clause.
+
+    Claim: a name without a schema means the last common table expression of that name which ends before it, else the declared table.
+    Why: the query of each sees the earlier ones alone, so that in its own query its name still means the declared table, or the
+    table of the statement around it. A name with a schema always means the declared table.
+    Source: DuckDB's documentation, "WITH clause"; ISO/IEC 9075-2, <with clause>.
+    """
     clause = select.args.get("with_")
     if clause is None:
         return context
@@ -171,8 +177,8 @@ def with_common_tables(context: StatementContext, select: exp.Expr) -> Statement
         identifier, columns = context.source.take_arguments(alias, "this", "columns")
         name = str(context.source.take_arguments(identifier, "this", quoted=(True,))[0])
         context.check_name(node, name)
-        if context.catalog.find_table(name) is not None or normalize_name(name) in here:
-            context.source.refuse(node, "ambiguous", f"a table {name} exists already", "choose another name")
+        if normalize_name(name) in here:
+            context.source.refuse(node, "ambiguous", f"WITH defines {name} twice", "choose another name")
         here.add(normalize_name(name))
         names = [
             str(context.source.take_arguments(column, "this", quoted=(True,))[0]) for column in columns or ()

@@ -10,19 +10,22 @@ from dpsql.policy import normalize_name
 from dpsql.policy.request.dialects import TITLES
 from dpsql.sql.parse.dialect import is_parameter, is_whole_number
 from dpsql.sql.parse.dialect_text import DialectText
+from dpsql.sql.parse.equivalents import build_equivalent, translate_equivalent
 from dpsql.sql.parse.own_calls import NAME as BEST_EXPERT
 from dpsql.sql.parse.own_calls import find_interval_end
 from dpsql.sql.parse.regressions import is_moment_call
+from dpsql.sql.parse.translate_buckets import translate_date_bin, translate_date_bucket, translate_next_day
 from dpsql.sql.parse.translate_dates import (
     build_date,
     cast_to_date,
     translate_age,
-    translate_date_bin,
+    translate_date_addition,
+    translate_extract,
     translate_formatted,
     translate_parsed,
 )
 from dpsql.sql.parse.translate_texts import read_listed
-from dpsql.sql.parse.typed_calls import TEXT, build_call
+from dpsql.sql.parse.typed_calls import TEXT, TRUNCATED, build_call
 
 _NamedRule = Callable[[DialectText, exp.Expr], exp.Expr | None]
 _WITHIN_GROUP = frozenset({"postgres", "spark", "snowflake"})
@@ -90,14 +93,15 @@ def translate_bracket(self: DialectText, node: exp.Expr) -> exp.Expr:
     many = called.expression if isinstance(called, exp.ApproxQuantiles) else exp.Null()
     place = places[0] if len(places) == 1 else exp.Null()
     known = is_whole_number(many) and is_whole_number(place)
-    if not known or not 0 <= int(place.name) <= int(many.name) or not int(many.name):
+    index = int(place.name) - int(node.args.get("offset") or 0) if known else -1
+    if not known or not 0 <= index <= int(many.name) or not int(many.name):
         self.source.refuse(
             node,
             "clause",
             "brackets after a value are not supported",
             "write APPROX_QUANTILES(x, 4)[OFFSET(2)]",
         )
-    share = repr(int(place.name) / int(many.name))
+    share = repr(index / int(many.name))
     return exp.PercentileDisc(this=called.this, expression=exp.Literal.number(share))
 
 
@@ -242,6 +246,8 @@ _AGGREGATES: Mapping[tuple[str, str], type[exp.AggFunc]] = {
     ("tsql", "varp"): exp.VariancePop,
     ("tsql", "stdevp"): exp.StddevPop,
     ("spark", "std"): exp.Stddev,
+    ("spark", "mean"): exp.Avg,
+    ("snowflake", "hll"): exp.ApproxDistinct,
     ("postgres", "every"): exp.LogicalAnd,
 }
 """Aggregates that the parser reads as plain calls, by dialect and name."""
@@ -281,8 +287,8 @@ def _format_reversed(self: DialectText, node: exp.Expr) -> exp.Expr | None:
 
 
 def _parse_date(self: DialectText, node: exp.Expr) -> exp.Expr | None:
-    """Translate TO_DATE with a format; in Spark without one, too."""
-    if len(node.expressions) == 1 and self.dialect == "spark":
+    """Translate TO_DATE with a format; in Spark and Snowflake without one, too."""
+    if len(node.expressions) == 1 and self.dialect in ("spark", "snowflake"):
         return cast_to_date(node.expressions[0])
     if len(node.expressions) != 2:
         return None
@@ -294,6 +300,53 @@ def _parse_date_reversed(self: DialectText, node: exp.Expr) -> exp.Expr | None:
         return None
     text, value = node.expressions
     return translate_parsed(self, node, node.name.upper(), value, text, date=True)
+
+
+def _parse_moment_reversed(self: DialectText, node: exp.Expr) -> exp.Expr | None:
+    if len(node.expressions) != 2:
+        return None
+    text, value = node.expressions
+    return translate_parsed(self, node, node.name.upper(), value, text, date=False)
+
+
+def _convert_zone(self: DialectText, node: exp.Expr) -> exp.Expr | None:
+    """Translate CONVERT_TIMEZONE('UTC', zone, t) of Snowflake; of another source, a local time may be two instants."""
+    if len(node.expressions) != 3 or node.expressions[0].name.upper() != "UTC":
+        self.refuse_in_dialect(
+            node,
+            "constant",
+            "CONVERT_TIMEZONE takes moments in UTC",
+            "write CONVERT_TIMEZONE('UTC', 'Europe/Berlin', t)",
+        )
+    _, zone, moment = node.expressions
+    return build_equivalent(self, node, "TIMEZONE(_1, CAST(_2 AS TIMESTAMPTZ))", zone, moment)
+
+
+def _add_time(self: DialectText, node: exp.Expr) -> exp.Expr | None:
+    """Translate TIMEADD of Snowflake, which is DATEADD."""
+    if len(node.expressions) != 3:
+        return None
+    unit, count, moment = node.expressions
+    made = exp.DateAdd(this=moment, expression=count, unit=exp.Var(this=unit.name))
+    return translate_date_addition(self, made)
+
+
+def _take_part(self: DialectText, node: exp.Expr) -> exp.Expr | None:
+    """Translate DATE_PART of Spark, which is EXTRACT."""
+    if len(node.expressions) != 2:
+        return None
+    part, moment = node.expressions
+    return translate_extract(self, exp.Extract(this=exp.Var(this=part.name), expression=moment))
+
+
+def _choose(self: DialectText, node: exp.Expr) -> exp.Expr | None:
+    """Translate CHOOSE(n, x, y, …) of T-SQL, the n-th of the values."""
+    if len(node.expressions) < 2:
+        return None
+    place, *values = node.expressions
+    whole = build_call(TRUNCATED, place)
+    ifs = [exp.If(this=exp.Literal.number(number), true=value) for number, value in enumerate(values, 1)]
+    return exp.Case(this=whole, ifs=ifs)
 
 
 def _parse_moment(self: DialectText, node: exp.Expr) -> exp.Expr | None:
@@ -365,6 +418,14 @@ NAMED: Mapping[tuple[str, str], _NamedRule] = {
     ("snowflake", "ratio_to_report"): _keep_ratio,
     ("postgres", "age"): translate_age,
     ("postgres", "date_bin"): translate_date_bin,
+    ("tsql", "date_bucket"): translate_date_bucket,
+    **dict.fromkeys((("spark", "next_day"), ("snowflake", "next_day")), translate_next_day),
+    **dict.fromkeys((("bigquery", "parse_timestamp"), ("bigquery", "parse_datetime")), _parse_moment_reversed),
+    ("snowflake", "try_to_date"): _parse_date,
+    ("snowflake", "convert_timezone"): _convert_zone,
+    ("snowflake", "timeadd"): _add_time,
+    ("spark", "date_part"): _take_part,
+    ("tsql", "choose"): _choose,
 }  # fmt: skip
 """The rules of functions by dialect and name; the parser keeps their calls as they are written."""
 
@@ -373,7 +434,9 @@ def translate_named_call(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate a function that the parser keeps by name. Raises QueryRejected for unknown ones."""
     name = (self.dialect, normalize_name(node.name))
     rule = NAMED.get(name)
-    made = _translate_aggregate_call(self, node, name) if rule is None else rule(self, node)
+    made = translate_equivalent(self, node) if rule is None else rule(self, node)
+    if made is None and rule is None:
+        made = _translate_aggregate_call(self, node, name)
     if made is not None:
         return made
     if is_moment_call(node) or node.name.upper() == BEST_EXPERT or find_interval_end(node) is not None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from dpsql.sql.parse import translate_buckets as buckets
 from dpsql.sql.parse import translate_calls as calls
 from dpsql.sql.parse import translate_dates as dates
 from dpsql.sql.parse import translate_texts as texts
@@ -114,7 +115,9 @@ def _translate_group_by(_: DialectText, node: exp.Expr) -> exp.Expr:
 
 def _translate_width_bucket(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Return the number of the bucket of equal width that a value falls into, 0 below all and one more above all."""
-    value, low, high, many = (node.args.get(name) for name in READ[exp.WidthBucket])
+    if node.args.get("threshold") is not None:
+        return buckets.translate_threshold_bucket(self, node)
+    value, low, high, many = (node.args.get(name) for name in ("this", "min_value", "max_value", "num_buckets"))
     if value is None or low is None or high is None or many is None:
         self.refuse_in_dialect(
             node, "constant", "WIDTH_BUCKET takes a value, two ends and a number of buckets"
@@ -253,6 +256,7 @@ _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     exp.DayOfWeek: dates.translate_day_of_week,
     exp.DateFromParts: dates.translate_date_from_parts,
     exp.Interval: dates.translate_interval,
+    exp.AtTimeZone: dates.translate_time_zone,
     exp.MakeInterval: dates.translate_make_interval,
     exp.Convert: dates.translate_styled,
     exp.EqualNull: lambda _, node: exp.NullSafeEQ(this=node.this, expression=node.expression),
@@ -268,6 +272,11 @@ _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     exp.Between: _translate_between,
     exp.Group: _translate_group_by,
     exp.WidthBucket: _translate_width_bucket,
+    exp.RangeBucket: buckets.translate_range_bucket,
+    exp.TimeSlice: buckets.translate_time_slice,
+    exp.MonthsBetween: buckets.translate_months_between,
+    exp.Overlaps: buckets.translate_overlaps,
+    exp.LastDay: buckets.translate_last_day,
     exp.Identifier: _translate_identifier,
     exp.Into: _translate_into,
     exp.Fetch: lambda _, node: exp.Limit(expression=node.args["count"]),

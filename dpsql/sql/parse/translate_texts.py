@@ -281,7 +281,7 @@ def is_listed(node: exp.Expr) -> bool:
     while isinstance(around, (exp.Paren, exp.Cast)):
         around = around.parent
     named = isinstance(around, exp.Anonymous) and str(around.this).lower() in ("all", "some")
-    return named or isinstance(around, (exp.Any, exp.All, exp.Unnest))
+    return named or isinstance(around, (exp.Any, exp.All, exp.Unnest, exp.RangeBucket, exp.WidthBucket))
 
 
 def read_listed(_: DialectText, node: exp.Expr) -> exp.Expr:

@@ -37,6 +37,7 @@ NUMERIC = "numeric"
 """Where a translated node says that PostgreSQL's value is a numeric, although DuckDB's is a whole number."""
 _WHOLE = frozenset({exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT, exp.DType.TINYINT})
 _MOMENTS = frozenset({exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.DATETIME, exp.DType.DATETIME2})
+_INSTANTS = frozenset({exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ})
 _TEXTS = frozenset({exp.DType.TEXT, exp.DType.VARCHAR, exp.DType.NVARCHAR})
 _UNCHANGED = frozenset({exp.DType.DATE, exp.DType.BOOLEAN, exp.DType.TIME, exp.DType.UUID})
 _OF_TEXT = (exp.Left, exp.Right, exp.Length)
@@ -381,8 +382,10 @@ def translate_cast(self: DialectText, node: exp.Expr) -> exp.Expr:  # noqa: C901
         kind = exp.DType.BOOLEAN
     if kind is exp.DType.TIMESTAMPTZ and self.dialect == "bigquery" and isinstance(node.this, exp.Literal):
         kind = exp.DType.TIMESTAMPNTZ  # in UTC, as all moments here
-    if kind in _MOMENTS and not (self.dialect == "bigquery" and kind is exp.DType.TIMESTAMP):
+    if kind in _MOMENTS:
         kind, digits = exp.DType.TIMESTAMP, []
+    elif kind in _INSTANTS and self.dialect != "tsql":  # in a session whose zone is UTC
+        kind, digits = exp.DType.TIMESTAMPTZ, []
     elif kind not in FRACTIONAL_TYPES | _UNCHANGED or bool(digits) != (kind is exp.DType.DECIMAL):
         self.refuse_in_dialect(
             node,
