@@ -245,6 +245,7 @@ def _build_logarithm(value: exp.Expr) -> exp.Expr:
 _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     **dict.fromkeys((exp.Any, exp.All), calls.translate_any),
     exp.WithinGroup: calls.translate_within_group,
+    **dict.fromkeys((exp.PercentileCont, exp.PercentileDisc), calls.keep_percentile),
     **dict.fromkeys((exp.ApproxQuantile, exp.Quantile), calls.translate_quantile),
     exp.Bracket: calls.translate_bracket,
     **dict.fromkeys((exp.Split, exp.RegexpSplit, exp.StringToArray), patterns.keep_split),
