@@ -79,7 +79,9 @@ def _part(part: str) -> Mapping[str, Spell]:
 
 
 MACROS: Mapping[str, Mapping[str, Spell]] = {
-    **{part: _month(part) for part in ("month", "quarter", "week", "year")},
+    **{part: _month(part) for part in ("month", "quarter", "year")},
+    "week": _month("week")
+    | {"bigquery means": lambda x: f"CAST(date_trunc('week', CAST({x} AS DATE) + 1) AS DATE) - 1"},  # Sunday's
     **{f"{part}of": _part(part) for part in ("month", "year", "quarter", "hour")},
     "date": {
         "duckdb": lambda x: f"CAST({x} AS DATE)",

@@ -58,7 +58,7 @@ SELECT date_trunc('month', {day}), SUM({qty}) FROM {facts} GROUP BY 1
 -- datediff in parts
 SELECT AVG(DATEDIFF('day', p.{joined}, f.{day})) AS d, AVG(DATEDIFF(week, p.{joined}, f.{day})) AS w, AVG(TIMESTAMPDIFF(hour, p.{joined}, f.{at})) AS h FROM {people} p JOIN {facts} f USING ({id})
 -- means
-SELECT AVG(date_diff('day', p.{joined}, f.{day})), AVG(date_diff('week', p.{joined}, f.{day})), AVG(date_diff('hour', p.{joined}, f.{at})) FROM {people} p JOIN {facts} f USING ({id})
+SELECT AVG(date_diff('day', p.{joined}, f.{day})), AVG(date_diff('day', date_trunc('week', p.{joined}), date_trunc('week', f.{day})) // 7), AVG(date_diff('hour', p.{joined}, f.{at})) FROM {people} p JOIN {facts} f USING ({id})
 
 -- parts of dates
 SELECT YEAR({day}) AS y, MONTH({day}) AS m, DAYOFWEEK({day}) AS d, HOUR({at}) AS h, COUNT(*) AS n FROM {facts} GROUP BY 1, 2, 3, 4
