@@ -119,7 +119,7 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Corr: (*_PAIR, "null_on_zero_variance"),
     exp.DecodeCase: ("expressions",),
     **dict.fromkeys((exp.Dayname, exp.Monthname), ("this", "abbreviated")),
-    exp.GenerateDateArray: ("start", "end", "step"),
+    **dict.fromkeys((exp.GenerateDateArray, exp.GenerateSeries), ("start", "end", "step")),
     exp.Unnest: ("expressions", "alias", "offset"),
     exp.Nvl2: ("this", "true", "false"),
     exp.Convert: ("this", "expression", "style", "safe"),

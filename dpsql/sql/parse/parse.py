@@ -29,10 +29,9 @@ from dpsql.sql.parse.lateral_tables import rewrite_lateral_tables
 from dpsql.sql.parse.older_parser import find_ambiguous_predicate
 from dpsql.sql.parse.options import OptionsClause, extract_options
 from dpsql.sql.parse.own_calls import EXPERTS, check_misplaced_calls, expand_best_expert
-from dpsql.sql.parse.pivots import rewrite_pivots
+from dpsql.sql.parse.pivots import prepare_foreign_pivots, rewrite_pivots
 from dpsql.sql.parse.regressions import MATRICES, replace_regress_on, rewrite_regressions
 from dpsql.sql.parse.rejection import (
-    PIVOTS,
     STATEMENTS,
     QueryText,
     refuse_brackets,
@@ -217,13 +216,11 @@ def _parse_duckdb(text: str, *, numbered: bool = False) -> Statement:
 
 def _translate_to_duckdb(words: _TokenizedQuery, dialect: str) -> str:
     """Return the text in DuckDB's SQL that a text in another dialect means."""
-    select = _require_select(
-        words.source, _parse_single_tree(words, partial(parse_foreign_tokens, dialect=dialect))
-    )
-    if select.find(exp.Pivot) is not None:
-        words.source.refuse(
-            select.find(exp.Pivot), "clause", "PIVOT is only supported in DuckDB's SQL", PIVOTS
-        )
+    tree = _parse_single_tree(words, partial(parse_foreign_tokens, dialect=dialect))
+    if tree is not None and tree.find(exp.Pivot) is not None:
+        prepare_foreign_pivots(words.source, tree, dialect)
+        tree = rewrite_pivots(words.source, tree)
+    select = _require_select(words.source, tree)
     _check_depth(words.source, select)
     if (found := find_ambiguous_predicate(select)) is not None:
         words.source.refuse(
