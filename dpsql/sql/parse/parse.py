@@ -18,6 +18,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Position, QueryRejected
 from dpsql.policy.request.dialects import DUCKDB
+from dpsql.sql.parse.counted_limits import rewrite_counted_limits
 from dpsql.sql.parse.dialect import (
     DIALECT,
     DIALECTS,
@@ -198,6 +199,8 @@ def _parse_duckdb(text: str, *, numbered: bool = False) -> Statement:
         words = _tokenize_query(text, DIALECT)
     tree = rewrite_pivots(words.source, _parse_single_tree(words, parse_tokens))
     tree = rewrite_regressions(words.source, rewrite_lateral_tables(words.source, tree))
+    if tree is not None:
+        rewrite_counted_limits(words.source, tree, dialect=DUCKDB)
     tree = expand_best_expert(words.source, check_misplaced_calls(words.source, tree))
     select = _require_select(words.source, tree)
     _check_depth(words.source, select)
@@ -221,6 +224,7 @@ def _translate_to_duckdb(words: _TokenizedQuery, dialect: str) -> str:
         prepare_foreign_pivots(words.source, tree, dialect)
         tree = rewrite_pivots(words.source, tree)
     select = _require_select(words.source, tree)
+    rewrite_counted_limits(words.source, select, dialect=dialect)
     _check_depth(words.source, select)
     if (found := find_ambiguous_predicate(select)) is not None:
         words.source.refuse(
