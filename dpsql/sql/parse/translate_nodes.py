@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from dpsql.policy import normalize_name
+from dpsql.sql.parse import translate_buckets as buckets
 from dpsql.sql.parse import translate_calls as calls
 from dpsql.sql.parse import translate_dates as dates
+from dpsql.sql.parse import translate_patterns as patterns
 from dpsql.sql.parse import translate_texts as texts
 from dpsql.sql.parse import translate_types as types
 from dpsql.sql.parse.dialect import CALLS, READ, find_number, is_whole_number
@@ -122,7 +124,11 @@ def _translate_group_by(_: DialectText, node: exp.Expr) -> exp.Expr:
 
 def _translate_width_bucket(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Return the number of the bucket of equal width that a value falls into, 0 below all and one more above all."""
-    value, low, high, many = (node.args.get(name) for name in READ[exp.WidthBucket])
+    if node.args.get("threshold") is not None:
+        return buckets.translate_threshold_bucket(self, node)
+    value, low, high, many = (
+        node.args.get(name) for name in ("this", "min_value", "max_value", "num_buckets")
+    )
     if value is None or low is None or high is None or many is None:
         self.refuse_in_dialect(
             node, "constant", "WIDTH_BUCKET takes a value, two ends and a number of buckets"
@@ -240,8 +246,10 @@ def _build_logarithm(value: exp.Expr) -> exp.Expr:
 _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     **dict.fromkeys((exp.Any, exp.All), calls.translate_any),
     exp.WithinGroup: calls.translate_within_group,
+    **dict.fromkeys((exp.PercentileCont, exp.PercentileDisc), calls.keep_percentile),
     **dict.fromkeys((exp.ApproxQuantile, exp.Quantile), calls.translate_quantile),
     exp.Bracket: calls.translate_bracket,
+    **dict.fromkeys((exp.Split, exp.RegexpSplit, exp.StringToArray), patterns.keep_split),
     exp.ApproxQuantiles: calls.keep_quantiles,
     exp.ExplodingGenerateSeries: calls.translate_series,
     exp.RegrCount: calls.translate_pair_count,
@@ -266,7 +274,7 @@ _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     exp.ConcatWs: texts.translate_separated,
     exp.DPipe: texts.translate_joined,
     **dict.fromkeys((exp.Left, exp.Right), texts.translate_text_side),
-    exp.Substring: texts.translate_substring,
+    exp.Substring: patterns.translate_substring,
     exp.Trim: texts.translate_trim,
     **dict.fromkeys((exp.Like, exp.ILike), texts.translate_like),
     **dict.fromkeys((exp.RegexpLike, exp.RegexpILike), texts.translate_regexp_match),
@@ -291,6 +299,7 @@ _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     exp.DayOfWeek: dates.translate_day_of_week,
     exp.DateFromParts: dates.translate_date_from_parts,
     exp.Interval: dates.translate_interval,
+    exp.AtTimeZone: dates.translate_time_zone,
     exp.MakeInterval: dates.translate_make_interval,
     exp.Convert: dates.translate_styled,
     exp.EqualNull: lambda _, node: exp.NullSafeEQ(this=node.this, expression=node.expression),
@@ -307,6 +316,11 @@ _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     exp.Between: _translate_between,
     exp.Group: _translate_group_by,
     exp.WidthBucket: _translate_width_bucket,
+    exp.RangeBucket: buckets.translate_range_bucket,
+    exp.TimeSlice: buckets.translate_time_slice,
+    exp.MonthsBetween: buckets.translate_months_between,
+    exp.Overlaps: buckets.translate_overlaps,
+    exp.LastDay: buckets.translate_last_day,
     exp.Identifier: _translate_identifier,
     exp.With: _translate_with,
     exp.Join: _translate_join,
