@@ -290,7 +290,7 @@ REWRITES: tuple[Rewrite, ...] = (
         dialect="tsql",
     ),
     Rewrite(
-        "SELECT * FROM (SELECT plan, cost FROM visits) PIVOT (SUM(cost) FOR plan IN ('A')) AS p",
+        "SELECT * FROM (SELECT age, cost FROM visits) UNPIVOT (v FOR k IN (age, cost)) AS p",
         "SELECT SUM(CASE WHEN plan = 'A' THEN cost END) AS a FROM visits",
         dialect="snowflake",
     ),
@@ -340,7 +340,7 @@ REWRITES: tuple[Rewrite, ...] = (
         dialect="bigquery",
     ),
     Rewrite(
-        "SELECT COUNT(*) FROM visits JOIN UNNEST(ARRAY[1, 2]) AS t(x) ON age = x",
+        "SELECT COUNT(*) FROM visits JOIN UNNEST(ARRAY[1, 2], ARRAY[3, 4]) AS t(x, y) ON age = x",
         "SELECT COUNT(*) FROM visits JOIN (VALUES (1), (2)) AS t(x) ON age = x",
         dialect="postgres",
     ),
