@@ -174,18 +174,38 @@ def compute_remaining_percent(state: BudgetState | RemainingBudget) -> int:
     return 100 * left // state.limit.loss if state.limit.loss else 0
 
 
+def format_html_table(names: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[bool]) -> str:
+    """Return a table as HTML for notebooks, with numbers at the right."""
+    side = [' style="text-align: right"' if number else "" for number in numbers]
+    head = "".join(f"<th{at}>{html.escape(name)}</th>" for name, at in zip(names, side, strict=True))
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td{at}>{html.escape(cell)}</td>" for cell, at in zip(row, side, strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def format_html_text(text: str) -> str:
+    """Return a text whose columns are aligned as HTML: notebooks show `pre` in a proportional font unless it says otherwise."""
+    return f'<pre style="font-family: monospace">{html.escape(text)}</pre>'
+
+
 class Budgets(dict[str, "BudgetState"]):
     """The states of budgets by the names of their accounts, which print as a table."""
 
     def __str__(self) -> str:
-        heads = ("table", *BUDGET_HEADS)
-        numbers = (False, *(True for _ in BUDGET_HEADS[1:]), False)
-        return "\n".join(
-            format_table(heads, [format_budget_cells(state) for state in self.values()], numbers)
-        )
+        return "\n".join(format_table(*self._list_cells()))
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return format_html_table(*self._list_cells())
+
+    def _list_cells(self) -> tuple[tuple[str, ...], list[list[str]], tuple[bool, ...]]:
+        """Return the heads, the cells, and which columns are numbers."""
+        heads = ("table", *BUDGET_HEADS)
+        numbers = (False, *(True for _ in BUDGET_HEADS[1:]), False)
+        return heads, [[*format_budget_cells(state)] for state in self.values()], numbers

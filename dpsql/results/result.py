@@ -20,6 +20,8 @@ from dpsql.results.rendering import (
     NoisyCell,
     RenderedColumn,
     expand_columns,
+    format_html_table,
+    format_html_text,
     format_table,
     format_value,
     render_column,
@@ -472,16 +474,9 @@ class Result:
     def _repr_html_(self) -> str:
         cut, more = self._limit_rows()
         names, columns, numbers = expand_columns(cut.render_columns())
-        side = [' style="text-align: right"' if number else "" for number in numbers]
-        head = "".join(f"<th{at}>{html.escape(name)}</th>" for name, at in zip(names, side, strict=True))
-        body = "".join(
-            "<tr>"
-            + "".join(f"<td{at}>{html.escape(cell)}</td>" for cell, at in zip(row, side, strict=True))
-            + "</tr>"
-            for row in zip(*columns, strict=True)
-        )
+        table = format_html_table(names, list(zip(*columns, strict=True)), numbers)
         remarks = "".join(f"<p>{html.escape(line)}</p>" for line in filter(None, [more, *self.notices]))
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{remarks}"
+        return f"{table}{remarks}"
 
 
 def get_no_interval(_row: int, _column: int, _confidence: float) -> None:
@@ -542,7 +537,7 @@ class ExplainedQuery:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return format_html_text(str(self))
 
     def to_result(self) -> Result:
         """Return the explanation as a result with one text column."""

@@ -147,5 +147,5 @@ def test_an_explanation_shows_its_lines_in_a_notebook(con: Connection) -> None:
     """As text and as HTML, where an answer shows its table."""
     said = con.explain("SELECT COUNT(*) FROM people WHERE age < 30")
     assert repr(said) == str(said)
-    assert said._repr_html_().startswith("<pre>Price\n")
+    assert said._repr_html_().startswith('<pre style="font-family: monospace">Price\n')
     assert "age &lt; 30" in said._repr_html_()

@@ -341,7 +341,7 @@ def _check_length(text: str, tokens: Sequence[Token] = ()) -> None:
         refuse_query(
             "too_long",
             f"the query has more than {MAX_TOKENS:,} words and symbols",
-            "pass a long list as one parameter: x IN ?",
+            "pass a long list as one parameter, or split the query",
         )
     if sum(token.token_type is TokenType.SELECT for token in tokens) > MAX_SELECTS:
         refuse_query("too_long", f"the query has more than {MAX_SELECTS:,} SELECTs", "split the query")
