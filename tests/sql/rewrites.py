@@ -23,6 +23,8 @@ class Rewrite:
 
 
 _PLAIN: dict[str, str] = {
+    "SELECT DISTINCT plan FROM visits ORDER BY plan LIMIT 40%": "SELECT * FROM (SELECT DISTINCT plan FROM visits) AS q ORDER BY plan LIMIT 40%",
+    "SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan ORDER BY n LIMIT 140%": "SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan ORDER BY n LIMIT 40%",
     "WITH RECURSIVE t(n) AS (SELECT MAX(age) FROM visits UNION ALL SELECT n + 1 FROM t WHERE n < 9) SELECT COUNT(n) FROM t": "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 9) SELECT COUNT(n) FROM t",
     "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT COUNT(n) FROM t": "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 100) SELECT COUNT(n) FROM t",
     "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n / 2 FROM t WHERE n < 9) SELECT COUNT(n) FROM t": "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT CAST(n * 2 AS BIGINT) FROM t WHERE n < 9) SELECT COUNT(n) FROM t",
@@ -288,7 +290,7 @@ REWRITES: tuple[Rewrite, ...] = (
         dialect="tsql",
     ),
     Rewrite(
-        "SELECT * FROM (SELECT plan, cost FROM visits) PIVOT (SUM(cost) FOR plan IN ('A')) AS p",
+        "SELECT * FROM (SELECT age, cost FROM visits) UNPIVOT (v FOR k IN (age, cost)) AS p",
         "SELECT SUM(CASE WHEN plan = 'A' THEN cost END) AS a FROM visits",
         dialect="snowflake",
     ),
@@ -338,7 +340,7 @@ REWRITES: tuple[Rewrite, ...] = (
         dialect="bigquery",
     ),
     Rewrite(
-        "SELECT COUNT(*) FROM visits JOIN UNNEST(ARRAY[1, 2]) AS t(x) ON age = x",
+        "SELECT COUNT(*) FROM visits JOIN UNNEST(ARRAY[1, 2], ARRAY[3, 4]) AS t(x, y) ON age = x",
         "SELECT COUNT(*) FROM visits JOIN (VALUES (1), (2)) AS t(x) ON age = x",
         dialect="postgres",
     ),

@@ -13,18 +13,24 @@ from tests.sql.study import prepare
 
 ANSWERED = [
     "SELECT AVG(per) AS mean FROM visits, LATERAL (SELECT cost * age AS per) AS x",
-    "SELECT plan, AVG(x.per) AS a, MAX(y.more) AS m FROM visits v CROSS JOIN LATERAL (SELECT v.cost * v.age AS per, age + 1 AS older) AS x, "
-    "LATERAL (SELECT x.per + x.older AS more) y WHERE x.per > 10 GROUP BY plan HAVING AVG(per) > 0",
+    (
+        "SELECT plan, AVG(x.per) AS a, MAX(y.more) AS m FROM visits v CROSS JOIN LATERAL (SELECT v.cost * v.age AS per, age + 1 AS older) AS x, "
+        "LATERAL (SELECT x.per + x.older AS more) y WHERE x.per > 10 GROUP BY plan HAVING AVG(per) > 0"
+    ),
     "SELECT SUM(z.p2) AS s FROM visits, LATERAL (SELECT cost + 1 AS per) x, LATERAL (SELECT per * 2 AS p2) z",
     "SELECT band, COUNT(*) AS n FROM visits LEFT JOIN LATERAL (SELECT age // 10 AS b) x(band) ON true GROUP BY band",
     "SELECT v.plan, SUM(x.per + 1), AVG(per) FROM visits v, LATERAL (SELECT cost + 1 AS per) x GROUP BY ALL",
     "SELECT AVG(p) AS m FROM (SELECT v.*, x.p FROM visits v, LATERAL (SELECT cost + age AS p) x)",
     "SELECT COUNT(*) FROM visits v, LATERAL (SELECT age + 1 AS a) x WHERE EXISTS (SELECT 1 FROM regions r WHERE r.id = v.region AND x.a > 30)",
     "SELECT r.name, x.n FROM regions r CROSS JOIN LATERAL (SELECT COUNT(*) AS n FROM visits q WHERE q.region = r.id) x",
-    "SELECT p.plan, AVG(x.n) AS m, SUM(x.s) AS s FROM visits p CROSS JOIN LATERAL (SELECT COUNT(*) AS n, SUM(age) AS s FROM visits f "
-    "WHERE f.patient_id = p.patient_id AND f.age > 30) x WHERE x.n > 0 GROUP BY p.plan",
-    "SELECT COUNT(*) AS c, COUNT(x.s) AS k FROM visits p LEFT JOIN LATERAL (SELECT SUM(age) AS s FROM visits f WHERE f.patient_id = p.patient_id "
-    "AND f.age > 45) x ON true",
+    (
+        "SELECT p.plan, AVG(x.n) AS m, SUM(x.s) AS s FROM visits p CROSS JOIN LATERAL (SELECT COUNT(*) AS n, SUM(age) AS s FROM visits f "
+        "WHERE f.patient_id = p.patient_id AND f.age > 30) x WHERE x.n > 0 GROUP BY p.plan"
+    ),
+    (
+        "SELECT COUNT(*) AS c, COUNT(x.s) AS k FROM visits p LEFT JOIN LATERAL (SELECT SUM(age) AS s FROM visits f WHERE f.patient_id = p.patient_id "
+        "AND f.age > 45) x ON true"
+    ),
     "SELECT x.n, COUNT(*) AS people FROM visits p CROSS JOIN LATERAL (SELECT COUNT(*) AS n FROM visits f WHERE f.patient_id = p.patient_id) x GROUP BY x.n",
 ]
 REFUSED = {

@@ -18,6 +18,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Position, QueryRejected
 from dpsql.policy.request.dialects import DUCKDB
+from dpsql.sql.parse.counted_limits import rewrite_counted_limits
 from dpsql.sql.parse.dialect import (
     DIALECT,
     DIALECTS,
@@ -36,7 +37,7 @@ from dpsql.sql.parse.own_calls import (
     check_misplaced_calls,
     expand_best_expert,
 )
-from dpsql.sql.parse.pivots import rewrite_pivots
+from dpsql.sql.parse.pivots import prepare_foreign_pivots, rewrite_pivots
 from dpsql.sql.parse.regressions import (
     COVAR_MATRIX,
     MATRICES,
@@ -45,7 +46,6 @@ from dpsql.sql.parse.regressions import (
     rewrite_regressions,
 )
 from dpsql.sql.parse.rejection import (
-    PIVOTS,
     STATEMENTS,
     QueryText,
     refuse_brackets,
@@ -222,6 +222,8 @@ def _parse_duckdb(text: str, *, numbered: bool = False) -> Statement:
         tree = rewrite_regressions(words.source, rewrite_pivots(words.source, tree))
         tree = expand_best_expert(words.source, check_misplaced_calls(words.source, tree))
     tree = rewrite_lateral_tables(words.source, tree)
+    if tree is not None:
+        rewrite_counted_limits(words.source, tree, dialect=DUCKDB)
     select = _require_select(words.source, tree)
     _check_depth(words.source, select)
     return Statement(
@@ -239,13 +241,12 @@ def _parse_duckdb(text: str, *, numbered: bool = False) -> Statement:
 
 def _translate_to_duckdb(words: _TokenizedQuery, dialect: str) -> str:
     """Return the text in DuckDB's SQL that a text in another dialect means."""
-    select = _require_select(
-        words.source, _parse_single_tree(words, partial(parse_foreign_tokens, dialect=dialect))
-    )
-    if select.find(exp.Pivot) is not None:
-        words.source.refuse(
-            select.find(exp.Pivot), "clause", "PIVOT is only supported in DuckDB's SQL", PIVOTS
-        )
+    tree = _parse_single_tree(words, partial(parse_foreign_tokens, dialect=dialect))
+    if tree is not None and tree.find(exp.Pivot) is not None:
+        prepare_foreign_pivots(words.source, tree, dialect)
+        tree = rewrite_pivots(words.source, tree)
+    select = _require_select(words.source, tree)
+    rewrite_counted_limits(words.source, select, dialect=dialect)
     _check_depth(words.source, select)
     if (found := find_ambiguous_predicate(select)) is not None:
         words.source.refuse(

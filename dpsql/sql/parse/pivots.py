@@ -20,7 +20,7 @@ from math import prod
 from sqlglot import exp
 
 from dpsql.policy import normalize_name
-from dpsql.sql.parse.rejection import QueryText
+from dpsql.sql.parse.rejection import PIVOTS, QueryText
 
 MOST_PARTS = 20_000
 """Names, constants and operators of the query that one PIVOT or UNPIVOT stands for."""
@@ -33,6 +33,8 @@ _AROUND = ("with_", "order", "limit", "offset")
 """Clauses around a statement of PIVOT or UNPIVOT."""
 OTHERS = "pivot"
 """The mark of the * for the columns by which PIVOT groups."""
+NAMES = "column_names"
+"""The key of the names of the columns that a PIVOT of another dialect makes."""
 _NAMED = (exp.PivotAlias, exp.Alias)
 """Nodes of a value with a name, in FROM and in a statement."""
 _NUMBER = re.compile(r"(0|[1-9]\d*)(\.\d+)?")
@@ -65,6 +67,31 @@ def rewrite_pivots(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
     return _rewrite_statement(source, tree) if type(tree) is exp.Pivot else tree
 
 
+def prepare_foreign_pivots(source: QueryText, tree: exp.Expr, dialect: str) -> None:
+    """Write the values of PIVOT in another dialect as DuckDB's constants, and name its columns as that dialect does, in place.
+
+    Claim: the columns have the values that the dialect gives them.
+    Why: all of them aggregate the rows with each listed value, by all other columns. T-SQL writes values as names, which are converted
+    to the type of their column. Spark gives NULL for a count of no rows, where the others give 0, so it is refused there.
+    Source: the manuals of GoogleSQL, Snowflake, Spark and Transact-SQL, "PIVOT".
+    """
+    for pivot in list(tree.find_all(exp.Pivot)):
+        fields, columns = pivot.args.get("fields") or [], pivot.args.get("columns") or []
+        if pivot.args.get("unpivot") or len(fields) != 1 or not columns or type(fields[0]) is not exp.In:
+            source.refuse(
+                pivot, "clause", "only PIVOT of listed values of one column is read from this dialect", PIVOTS
+            )
+        if dialect == "spark" and any(
+            part.find(exp.Count, exp.CountIf, exp.ApproxDistinct) for part in pivot.expressions
+        ):
+            source.refuse(pivot, "clause", "PIVOT of Spark gives NULL for a count of no rows", PIVOTS)
+        for value in list(fields[0].expressions):
+            constant = value.this if type(value) in _NAMED else value
+            if dialect == "tsql" and type(constant) is exp.Column and not constant.table:
+                constant.replace(exp.Literal.string(constant.name))
+        pivot.meta[NAMES] = [column.name for column in columns]
+
+
 def _rewrite_statement(source: QueryText, pivot: exp.Pivot) -> exp.Query:
     """Return the query of a statement, with the clauses around it."""
     query = _rewrite_pivot(source, pivot, pivot.this)
@@ -94,7 +121,15 @@ def _rewrite_pivot(source: QueryText, pivot: exp.Pivot, base: exp.Expr) -> exp.Q
 def _build_pivot_query(source: QueryText, pivot: exp.Pivot, base: exp.Expr) -> exp.Select:
     if pivot.args.get("this") is None:
         aggregates, keys, group, *_ = source.take_arguments(
-            pivot, "expressions", "fields", "group", "alias", "columns", "pivot_column_naming"
+            pivot,
+            "expressions",
+            "fields",
+            "group",
+            "alias",
+            "columns",
+            "pivot_column_naming",
+            "identify_pivot_strings",
+            "prefixed_pivot_columns",
         )
     else:
         keys, aggregates, group, *_ = source.take_arguments(
@@ -116,6 +151,9 @@ def _build_pivot_query(source: QueryText, pivot: exp.Pivot, base: exp.Expr) -> e
         for row in rows
         for item in aggregates
     ]
+    names = pivot.meta.get(NAMES, [])
+    for column, name in zip(columns if names else [], names, strict=True):
+        column.set("alias", exp.to_identifier(name, quoted=True))
     if group is None:
         others = _build_other_columns(pivot, [*(key for key, _ in found), *aggregates])
         return exp.Select(expressions=[others, *columns], group=exp.Group(all=True)).from_(base)

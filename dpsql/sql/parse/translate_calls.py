@@ -37,6 +37,9 @@ _NamedRule = Callable[[DialectText, exp.Expr], exp.Expr | None]
 _WITHIN_GROUP = frozenset({"postgres", "spark", "snowflake"})
 """The dialects in which PERCENTILE_CONT and PERCENTILE_DISC are aggregates; in the others they are windows."""
 _QUANTILES = (exp.PercentileCont, exp.PercentileDisc)
+_UNNESTING = frozenset({"bigquery", "spark", "postgres"})
+_LISTED = (exp.Array, exp.GenerateDateArray, exp.GenerateSeries)
+_DAY = exp.DataType(this=exp.DType.DATE, nested=False)
 _NO_LOCKS = frozenset({"NOLOCK", "READUNCOMMITTED"})
 _APPROXIMATE = {"approx_percentile_cont": exp.PercentileCont, "approx_percentile_disc": exp.PercentileDisc}
 
@@ -206,32 +209,63 @@ def translate_decode(_: DialectText, node: exp.Expr) -> exp.Expr:
 
 
 def translate_unnest(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate UNNEST(GENERATE_DATE_ARRAY(…)) AS d and UNNEST([…]) AS d of BigQuery, whose alias names the column."""
+    """Translate UNNEST of constants: GENERATE_DATE_ARRAY(…) and […] of BigQuery, sequence(…) of Spark, ARRAY[…] of PostgreSQL.
+
+    The alias names the table, its column, or both.
+    """
     alias, (listed, *more) = node.args.get("alias"), node.expressions
     if isinstance(node.parent, exp.In):
         return node
-    if (
-        self.dialect != "bigquery"
-        or more
-        or not isinstance(listed, (exp.GenerateDateArray, exp.GenerateSeries, exp.Array))
-    ):
+    if self.dialect not in _UNNESTING or more or not isinstance(listed, _LISTED):
         self.source.refuse(
             node, "clause", "UNNEST takes one list of constants here", "write JOIN (VALUES (1), (2)) AS t(x)"
         )
     columns = [] if alias is None else alias.args.get("columns") or []
-    name = columns[0].name if columns else "unnest"
+    table = alias.name if alias is not None else ""
+    name = columns[0].name if columns else table or "unnest"
     named = exp.TableAlias(
-        this=exp.to_identifier(name, quoted=True), columns=[exp.to_identifier(name, quoted=True)]
+        this=exp.to_identifier(table or name, quoted=True), columns=[exp.to_identifier(name, quoted=True)]
     )
     if isinstance(listed, exp.Array):
         return exp.Unnest(expressions=[listed], alias=named)
-    parts = [part for part in (listed.args.get(key) for key in ("start", "end", "step")) if part is not None]
-    if isinstance(listed, exp.GenerateDateArray):  # a text is read as a date
-        parts = [
-            cast_to_date(part) if isinstance(part, exp.Literal) and part.is_string else part for part in parts
-        ]
-    call = build_call("generate_series", *parts)
-    return exp.Table(this=call, alias=named)
+    parts = [listed.args.get(key) for key in ("start", "end", "step")]
+    if isinstance(listed, exp.GenerateDateArray) or _is_day(parts[0]):
+        return _build_days(parts, named)
+    return exp.Table(this=build_call("generate_series", *filter(None, parts)), alias=named)
+
+
+def _is_day(node: exp.Expr | None) -> bool:
+    return isinstance(node, exp.Cast) and node.to.this is exp.DType.DATE
+
+
+def _build_days(parts: list[exp.Expr | None], named: exp.TableAlias) -> exp.Expr:
+    """Build a series of days; DuckDB's is one of moments."""
+    start, end, step = parts
+    one = exp.Interval(this=exp.Literal.string("1"), unit=exp.Var(this="DAY"))
+    days = [exp.Cast(this=each, to=_DAY.copy()) for each in (start, end)]
+    series = build_call("generate_series", *days, step or one)
+    moments = exp.TableAlias(this=exp.to_identifier("days"), columns=[exp.to_identifier("day")])
+    select = exp.Select(expressions=[exp.Cast(this=exp.column("day", table="days"), to=_DAY.copy())])
+    return exp.Subquery(this=select.from_(exp.Table(this=series, alias=moments)), alias=named)
+
+
+def keep_series(self: DialectText, node: exp.Expr) -> exp.Expr:
+    """Keep a list of numbers in UNNEST; as a value it is not supported."""
+    if not isinstance(node.parent, exp.Unnest):
+        self.refuse_unknown(node)
+    return node
+
+
+def join_lateral_views(tree: exp.Expr) -> None:
+    """Write LATERAL VIEW explode(…) of constants as a CROSS JOIN with their rows, in place."""
+    for select in tree.find_all(exp.Select):
+        for view in list(select.args.get("laterals") or ()):
+            call, alias = view.this, view.args.get("alias")
+            if not isinstance(call, exp.Explode) or not isinstance(call.this, _LISTED) or alias is None:
+                continue
+            rows = exp.Unnest(expressions=[call.this], alias=alias)
+            select.append("joins", exp.Join(this=rows, kind="CROSS"))
+            view.pop()
 
 
 def translate_in(self: DialectText, node: exp.Expr) -> exp.Expr:

@@ -43,6 +43,7 @@ class Translator(DialectText):
         ):  # how the dialect's optimizer would go about it changes no answer
             select.set("hint", None)
             select.set("options", None)
+        calls.join_lateral_views(tree)
         for node in reversed(list(tree.bfs())):
             self._check_node(node)
             rule = _RULES.get(type(node))
@@ -306,6 +307,7 @@ _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     exp.Corr: lambda _, node: exp.Corr(this=node.this, expression=node.expression),
     **dict.fromkeys((exp.Dayname, exp.Monthname), dates.translate_name),
     exp.Unnest: calls.translate_unnest,
+    exp.GenerateSeries: calls.keep_series,
     exp.In: calls.translate_in,
     exp.Distinct: calls.translate_distinct,
     exp.Greatest: _translate_extreme,

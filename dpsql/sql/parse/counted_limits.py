@@ -1,0 +1,88 @@
+"""Rewrite a LIMIT that depends on the number of rows or on ties as QUALIFY: LIMIT 40%, TOP 40 PERCENT, and WITH TIES.
+
+Claim: the rewritten query keeps the rows of the original.
+Why: in the order of ORDER BY, the first n rows are those numbered up to n, and the rows with the values of the last of them those
+ranked up to n. A percentage of the rows is rounded down in DuckDB and up in T-SQL. LIMIT is applied after all windows, as QUALIFY is
+if there is none yet.
+Source: DuckDB's manual, "LIMIT and OFFSET"; Transact-SQL reference, "TOP"; PostgreSQL 17, "SELECT", LIMIT clause.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from dpsql.policy.request.dialects import DUCKDB
+from dpsql.sql.parse.dialect import find_number
+from dpsql.sql.parse.rejection import QueryText
+
+_WHOLE = 100
+
+
+def rewrite_counted_limits(source: QueryText, tree: exp.Expr, *, dialect: str) -> None:
+    """Replace such limits in the tree of a statement, in place. Raises QueryRejected."""
+    for limit in list(tree.find_all(exp.Limit, exp.Fetch)):
+        options = limit.args.get("limit_options")
+        percent = bool(options is not None and options.args.get("percent"))
+        ties = bool(options is not None and options.args.get("with_ties"))
+        if not percent and not (ties and dialect != DUCKDB):  # DuckDB itself has no WITH TIES
+            continue
+        select = limit.parent
+        blocked = ("distinct", "qualify", "offset")
+        if type(select) is not exp.Select or any(select.args.get(name) for name in blocked):
+            source.refuse(
+                limit,
+                "qualify",
+                "a percentage of rows and WITH TIES are only supported without UNION, DISTINCT, QUALIFY and OFFSET",
+                "put the rest into a subquery: SELECT * FROM (SELECT …) AS q ORDER BY n LIMIT 40%",
+            )
+        number = limit.args.get("count") if type(limit) is exp.Fetch else limit.args.get("expression")
+        condition = _build_condition(source, select, number, percent=percent, ties=ties, up=dialect == "tsql")
+        select.set("limit", None)
+        select.set("qualify", exp.Qualify(this=condition))
+
+
+def _build_condition(
+    source: QueryText, select: exp.Select, number: exp.Expr | None, *, percent: bool, ties: bool, up: bool
+) -> exp.Expr:
+    """Build the condition that keeps the first rows."""
+    order = _copy_order(source, select)
+    place: exp.Expr = exp.Window(this=exp.Rank() if ties else exp.RowNumber(), order=order, over="OVER")
+    if not percent:
+        return exp.LTE(this=place, expression=exp.Literal.number(1) if number is None else number.copy())
+    share = find_number(number)
+    if share is None or not 0 <= share <= _WHOLE:
+        source.refuse(
+            number, "constant", "a percentage of rows must be a number from 0 to 100", "write LIMIT 40%"
+        )
+    rows = exp.Window(this=exp.Count(this=exp.Star(), big_int=True), over="OVER")
+    if up:
+        part = exp.Mul(this=rows, expression=exp.Literal.number(repr(share / _WHOLE)))
+        return exp.LT(this=exp.Sub(this=place, expression=exp.Literal.number(1)), expression=part)
+    double = exp.Cast(
+        this=exp.Literal.number(repr(share / _WHOLE)), to=exp.DataType(this=exp.DType.DOUBLE, nested=False)
+    )
+    part = exp.Mul(this=rows, expression=double)  # rounded as DuckDB does: 29% of 100 rows are 28
+    return exp.LTE(this=place, expression=exp.Anonymous(this="floor", expressions=[part]))
+
+
+def _copy_order(source: QueryText, select: exp.Select) -> exp.Expr | None:
+    """Return ORDER BY for a window, in which a number is no place of an item."""
+    order = select.args.get("order")
+    if order is None:
+        return None
+    copied: exp.Expr = order.copy()
+    for item in copied.expressions:
+        place = item.this
+        if isinstance(place, exp.Literal) and not place.is_string and place.this.isdigit():
+            if not 1 <= int(place.this) <= len(select.expressions):
+                source.refuse(order, "ordinal", "there is no item of this number in SELECT")
+            chosen = select.expressions[int(place.this) - 1]
+            item.set(
+                "this",
+                exp.column(chosen.args["alias"].copy()) if type(chosen) is exp.Alias else chosen.copy(),
+            )
+        if isinstance(place, exp.Var):
+            source.refuse(
+                order, "qualify", "ORDER BY ALL is not supported with a percentage", "name the columns"
+            )
+    return copied
