@@ -104,7 +104,7 @@ def _list_command_candidates(line: str, after: str, words: Vocabulary) -> tuple[
     match name:
         case "\\explain":
             return list_candidates(argument, after, words)
-        case "\\d":
+        case "\\d" | "\\d+":
             options = [Candidate(_quote_name(table), "table") for table in words.tables]
         case "\\format":
             options = [Candidate(each.value, "format") for each in AnswerFormat]

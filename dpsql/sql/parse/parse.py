@@ -25,12 +25,25 @@ from dpsql.sql.parse.dialect import (
     parse_tokens,
     require_dialect,
 )
+from dpsql.sql.parse.lateral_tables import rewrite_lateral_tables
 from dpsql.sql.parse.method_calls import rewrite_method_calls
 from dpsql.sql.parse.older_parser import find_ambiguous_predicate
 from dpsql.sql.parse.options import OptionsClause, extract_options
-from dpsql.sql.parse.own_calls import EXPERTS, check_misplaced_calls, expand_best_expert
+from dpsql.sql.parse.own_calls import (
+    BEST_EXPERT,
+    EXPERTS,
+    MISPLACED,
+    check_misplaced_calls,
+    expand_best_expert,
+)
 from dpsql.sql.parse.pivots import rewrite_pivots
-from dpsql.sql.parse.regressions import MATRICES, replace_regress_on, rewrite_regressions
+from dpsql.sql.parse.regressions import (
+    COVAR_MATRIX,
+    MATRICES,
+    REGRESS,
+    replace_regress_on,
+    rewrite_regressions,
+)
 from dpsql.sql.parse.rejection import (
     PIVOTS,
     STATEMENTS,
@@ -52,7 +65,10 @@ from dpsql.sql.parse.translated_places import find_original_position
 from dpsql.sql.parse.typed_calls import PREFIX
 
 MAX_CHARACTERS = 500_000
-MAX_TOKENS = 50_000
+MAX_TOKENS = 20_000
+"""Words and symbols: the parser reads so many in less than a second."""
+MAX_SELECTS = 1_000
+"""SELECTs in a text: more than a plan has tables and subqueries."""
 _MOST_WORDS_BEFORE = 100
 """The words before FROM among which SUBSTRING is looked for."""
 MAX_NESTING = 22
@@ -77,6 +93,8 @@ _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
 _DOUBLE = {TokenType.NOT, TokenType.ANY, TokenType.SOME, TokenType.INTERVAL}
 """Words after which a parenthesis is two levels: the parser recurses as deeply for them as for the parenthesis."""
+_PIVOTS = {TokenType.PIVOT, TokenType.UNPIVOT}
+_OWN_CALLS = {REGRESS, COVAR_MATRIX, BEST_EXPERT, *MISPLACED}
 _JOINS = {TokenType.JOIN, TokenType.STRAIGHT_JOIN}
 _CONDITIONS = {TokenType.ON, TokenType.USING}
 _QUANTILES = {"QUANTILE", "QUANTILE_CONT", "QUANTILE_DISC"}
@@ -199,9 +217,11 @@ def _parse_duckdb(text: str, *, numbered: bool = False) -> Statement:
         words = _TokenizedQuery(source, text, tokens, explain=False, parameters=0, options=OptionsClause())
     else:
         words = _tokenize_query(text, DIALECT)
-    parsed = rewrite_method_calls(_parse_single_tree(words, parse_tokens))
-    tree = rewrite_regressions(words.source, rewrite_pivots(words.source, parsed))
-    tree = expand_best_expert(words.source, check_misplaced_calls(words.source, tree))
+    tree = rewrite_method_calls(_parse_single_tree(words, parse_tokens))
+    if any(token.token_type in _PIVOTS or token.text.upper() in _OWN_CALLS for token in words.tokens):
+        tree = rewrite_regressions(words.source, rewrite_pivots(words.source, tree))
+        tree = expand_best_expert(words.source, check_misplaced_calls(words.source, tree))
+    tree = rewrite_lateral_tables(words.source, tree)
     select = _require_select(words.source, tree)
     _check_depth(words.source, select)
     return Statement(
@@ -317,7 +337,13 @@ def _check_length(text: str, tokens: Sequence[Token] = ()) -> None:
     if len(text) > MAX_CHARACTERS:
         refuse_query("too_long", f"the query has more than {MAX_CHARACTERS:,} characters")
     if len(tokens) > MAX_TOKENS:
-        refuse_query("too_long", f"the query has more than {MAX_TOKENS:,} words and symbols")
+        refuse_query(
+            "too_long",
+            f"the query has more than {MAX_TOKENS:,} words and symbols",
+            "pass a long list as one parameter: x IN ?",
+        )
+    if sum(token.token_type is TokenType.SELECT for token in tokens) > MAX_SELECTS:
+        refuse_query("too_long", f"the query has more than {MAX_SELECTS:,} SELECTs", "split the query")
 
 
 def _check_tokens(source: QueryText, tokens: Sequence[Token], *, is_foreign: bool = False) -> None:

@@ -11,8 +11,7 @@ from dpsql.policy.request.dialects import TITLES
 from dpsql.sql.parse.dialect import is_parameter, is_whole_number
 from dpsql.sql.parse.dialect_text import DialectText
 from dpsql.sql.parse.equivalents import build_equivalent, translate_equivalent
-from dpsql.sql.parse.own_calls import NAME as BEST_EXPERT
-from dpsql.sql.parse.own_calls import find_interval_end
+from dpsql.sql.parse.own_calls import BEST_EXPERT, find_interval_end
 from dpsql.sql.parse.regressions import is_moment_call
 from dpsql.sql.parse.translate_buckets import translate_date_bin, translate_date_bucket, translate_next_day
 from dpsql.sql.parse.translate_dates import (
@@ -48,14 +47,14 @@ def translate_within_group(self: DialectText, node: exp.Expr) -> exp.Expr:
     if isinstance(call, exp.Anonymous) and self.dialect == "tsql":
         kind = _APPROXIMATE.get(normalize_name(call.name))
         call = kind(this=call.expressions[0]) if kind is not None and len(call.expressions) == 1 else call
-    elif self.dialect == "tsql":
+    elif self.dialect == "tsql" and not isinstance(node.parent, exp.Window):
         self.refuse_in_dialect(
             node,
             "function",
             "PERCENTILE_CONT is a window function over rows",
             "write APPROX_PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x) with GROUP BY",
         )
-    elif self.dialect not in _WITHIN_GROUP:
+    elif self.dialect not in _WITHIN_GROUP | {"tsql"}:
         self.refuse_unknown(node.this)
     if type(call) not in (*_QUANTILES, exp.Mode) or len(order.expressions) != 1:
         self.refuse_unknown(node.this)
@@ -76,6 +75,15 @@ def translate_within_group(self: DialectText, node: exp.Expr) -> exp.Expr:
         share = exp.Sub(this=exp.Literal.number(1), expression=exp.Paren(this=share))
     made: exp.Expr = type(call)(this=item.this, expression=share)
     return made
+
+
+def keep_percentile(self: DialectText, node: exp.Expr) -> exp.Expr:
+    """Keep PERCENTILE_CONT(q) within a group, and PERCENTILE_CONT(x, q) over a window of BigQuery."""
+    if node.expression is not None and not (
+        self.dialect == "bigquery" and isinstance(node.parent, exp.Window)
+    ):
+        self.refuse_unknown(node)
+    return node
 
 
 def translate_quantile(self: DialectText, node: exp.Expr) -> exp.Expr:
@@ -119,7 +127,9 @@ def keep_quantiles(self: DialectText, node: exp.Expr) -> exp.Expr:
 
 
 def translate_any(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate PostgreSQL's `= ANY($1)`, as clients bind a list, and `= ANY(ARRAY[…])`."""
+    """Translate `= ANY (SELECT …)`, and PostgreSQL's `= ANY($1)`, as clients bind a list, and `= ANY(ARRAY[…])`."""
+    if isinstance(node.this.unnest() if isinstance(node.this, exp.Paren) else node.this, exp.Query):
+        return node
     if isinstance(node.parent, (exp.Like, exp.ILike)) and self.dialect in ("postgres", "snowflake", "spark"):
         return node
     if self.dialect != "postgres":

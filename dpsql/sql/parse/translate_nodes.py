@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from dpsql.policy import normalize_name
 from dpsql.sql.parse import translate_buckets as buckets
 from dpsql.sql.parse import translate_calls as calls
 from dpsql.sql.parse import translate_dates as dates
@@ -26,6 +27,7 @@ from dpsql.sql.parse.typed_calls import QUOTIENT, build_call
 
 _OF_NULLS = frozenset({"snowflake", "bigquery"})
 """The dialects whose GREATEST and LEAST are NULL if any argument is NULL."""
+_RECURSIVE_WITHOUT_WORD = frozenset({"tsql", "snowflake"})
 _MOST_COPIED = 100
 """The most nodes of an expression that is copied: nested copies would double the text each time."""
 
@@ -36,6 +38,11 @@ class Translator(DialectText):
 
     def translate_in_place(self, tree: exp.Expr) -> None:
         """Translate the tree into DuckDB's, in place. Raises QueryRejected at a node that is not supported."""
+        for select in tree.find_all(
+            exp.Select
+        ):  # how the dialect's optimizer would go about it changes no answer
+            select.set("hint", None)
+            select.set("options", None)
         for node in reversed(list(tree.bfs())):
             self._check_node(node)
             rule = _RULES.get(type(node))
@@ -165,6 +172,37 @@ def _copy_in_parentheses(node: exp.Expr) -> exp.Paren:
     return exp.Paren(this=node.copy())
 
 
+def _translate_with(self: DialectText, node: exp.Expr) -> exp.Expr:
+    """Translate WITH: in T-SQL and Snowflake a query that reads itself is recursive without that word."""
+    if self.dialect in _RECURSIVE_WITHOUT_WORD and any(
+        isinstance(common.this, exp.Union) and _names_table(common.this.expression, common.alias)
+        for common in node.expressions
+    ):
+        node.set("recursive", True)
+    return node
+
+
+def _names_table(query: exp.Expr, name: str) -> bool:
+    return any(
+        normalize_name(table.name) == normalize_name(name)
+        for table in query.find_all(exp.Table)
+        if not table.args.get("db")
+    )
+
+
+def _translate_join(self: DialectText, node: exp.Expr) -> exp.Expr:
+    """Translate a join: OUTER APPLY keeps each row before it, CROSS APPLY those with a row; NATURAL is the only method."""
+    lateral = node.this
+    if isinstance(lateral, exp.Lateral) and lateral.args.get("cross_apply") is not None:
+        node.set("side", None if lateral.args["cross_apply"] else "LEFT")
+        node.set("kind", "CROSS" if lateral.args["cross_apply"] else None)
+        node.set("on", None if lateral.args["cross_apply"] else exp.Boolean(this=True))
+        lateral.set("cross_apply", None)
+    if node.args.get("method") not in (None, "", "NATURAL"):
+        self.refuse_unknown(node)
+    return node
+
+
 def _translate_identifier(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Refuse the name of a temporary table, as T-SQL writes it."""
     if node.args.get("temporary") or node.args.get("global_"):
@@ -207,6 +245,7 @@ def _build_logarithm(value: exp.Expr) -> exp.Expr:
 _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     **dict.fromkeys((exp.Any, exp.All), calls.translate_any),
     exp.WithinGroup: calls.translate_within_group,
+    **dict.fromkeys((exp.PercentileCont, exp.PercentileDisc), calls.keep_percentile),
     **dict.fromkeys((exp.ApproxQuantile, exp.Quantile), calls.translate_quantile),
     exp.Bracket: calls.translate_bracket,
     **dict.fromkeys((exp.Split, exp.RegexpSplit, exp.StringToArray), patterns.keep_split),
@@ -281,6 +320,8 @@ _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     exp.Overlaps: buckets.translate_overlaps,
     exp.LastDay: buckets.translate_last_day,
     exp.Identifier: _translate_identifier,
+    exp.With: _translate_with,
+    exp.Join: _translate_join,
     exp.Into: _translate_into,
     exp.Fetch: lambda _, node: exp.Limit(expression=node.args["count"]),
     exp.National: lambda _, node: exp.Literal.string(node.name),
