@@ -16,7 +16,7 @@ from dpsql.plan.functions import FUNCTIONS
 from dpsql.policy import normalize_name
 from dpsql.results.description import Description
 from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, iterate_distinct_spellings
-from dpsql.sql.parse.own_calls import NAME as BEST_EXPERT
+from dpsql.sql.parse.own_calls import BEST_EXPERT
 from dpsql.sql.parse.own_calls import NAMES as ENDS
 from dpsql.sql.parse.regressions import CALLS
 from dpsql.sql.parse.scanner import find_open_kind, mask_literals
