@@ -255,7 +255,7 @@ REWRITES: tuple[Rewrite, ...] = (
         "PIVOT (SELECT region, plan, cost FROM visits) ON plan IN ('a', 'b') USING SUM(cost) AS cost",
     ),
     Rewrite(
-        "SELECT TO_CHAR(day, 'Month') AS m, COUNT(*) FROM visits GROUP BY m",
+        "SELECT TO_CHAR(day, 'RM') AS m, COUNT(*) FROM visits GROUP BY m",
         "SELECT EXTRACT(MONTH FROM day) AS m, COUNT(*) FROM visits GROUP BY m",
         dialect="postgres",
     ),
@@ -305,11 +305,6 @@ REWRITES: tuple[Rewrite, ...] = (
         dialect="tsql",
     ),
     Rewrite(
-        "SELECT COUNT(*) FROM visits WHERE TO_DATE(seen) > day",
-        "SELECT COUNT(*) FROM visits WHERE CAST(seen AS DATE) > day",
-        dialect="snowflake",
-    ),
-    Rewrite(
         "SELECT COUNT(*) FROM visits WHERE CAST(cost AS VARCHAR(9)) = '2'",
         "SELECT COUNT(*) FROM visits WHERE CAST(CAST(cost AS DECIMAL(18, 3)) AS VARCHAR(9)) = '2'",
         dialect="tsql",
@@ -320,8 +315,8 @@ REWRITES: tuple[Rewrite, ...] = (
         dialect="spark",
     ),
     Rewrite(
-        "SELECT COUNT(*) FROM visits WHERE CAST(seen AS TIMESTAMPTZ) > '2026-01-01'",
-        "SELECT COUNT(*) FROM visits WHERE CAST(seen AS TIMESTAMP) > '2026-01-01'",
+        "SELECT COUNT(*) FROM visits WHERE CAST(seen AS BIT(3)) IS NULL",
+        "SELECT COUNT(*) FROM visits WHERE CAST(seen AS TIMESTAMP) IS NULL",
         dialect="postgres",
     ),
     Rewrite(
@@ -355,11 +350,6 @@ REWRITES: tuple[Rewrite, ...] = (
         dialect="postgres",
     ),
     Rewrite(
-        "SELECT DATE_TRUNC(day, WEEK) AS w, COUNT(*) FROM visits GROUP BY w",
-        "SELECT DATE_TRUNC(day, ISOWEEK) AS w, COUNT(*) FROM visits GROUP BY w",
-        dialect="bigquery",
-    ),
-    Rewrite(
         "SELECT ADD_MONTHS(day, 1) AS m, COUNT(*) FROM visits GROUP BY ADD_MONTHS(day, 1)",
         "SELECT DATEADD(month, 1, day) AS m, COUNT(*) FROM visits GROUP BY DATEADD(month, 1, day)",
         dialect="tsql",
@@ -385,8 +375,8 @@ REWRITES: tuple[Rewrite, ...] = (
         dialect="postgres",
     ),
     Rewrite(
+        "SELECT DATE_BIN('1 month', seen, TIMESTAMP '2001-01-01') AS w, COUNT(*) FROM visits GROUP BY w",
         "SELECT DATE_BIN('7 days', seen, TIMESTAMP '2001-01-01') AS w, COUNT(*) FROM visits GROUP BY w",
-        "SELECT DATE_TRUNC('week', seen) AS w, COUNT(*) FROM visits GROUP BY w",
         dialect="postgres",
     ),
     Rewrite(
@@ -400,19 +390,14 @@ REWRITES: tuple[Rewrite, ...] = (
         dialect="postgres",
     ),
     Rewrite(
-        "SELECT COUNT(*) FROM visits WHERE note ~ '\\d'",
-        "SELECT COUNT(*) FROM visits WHERE note ~ '[0-9]'",
+        "SELECT COUNT(*) FROM visits WHERE note ~ '\\w'",
+        "SELECT COUNT(*) FROM visits WHERE note ~ '[a-zA-Z0-9_]'",
         dialect="postgres",
     ),
     Rewrite(
         "SELECT COUNT(*) FROM visits WHERE REGEXP_REPLACE(note, '(a)', '') = 'b'",
         "SELECT COUNT(*) FROM visits WHERE REPLACE(note, 'a', '') = 'b'",
         dialect="postgres",
-    ),
-    Rewrite(
-        "SELECT COUNT(*) FROM visits WHERE TRIM(note) = 'a'",
-        "SELECT COUNT(*) FROM visits WHERE TRIM(note, ' ') = 'a'",
-        dialect="bigquery",
     ),
     Rewrite(
         "SELECT COUNT(*) FROM visits WHERE note::VARCHAR(0) = 'a'",
@@ -437,5 +422,85 @@ REWRITES: tuple[Rewrite, ...] = (
         "SELECT SUM(z / 2) FROM (SELECT age + 9223372036854775807 AS z FROM visits) t",
         "SELECT SUM(CAST(z AS FLOAT) / 2) FROM (SELECT age + 9223372036854775807 AS z FROM visits) t",
         dialect="postgres",
+    ),
+    Rewrite(
+        "SELECT TIME_SLICE(day, 2, 'WEEK') AS s, COUNT(*) FROM visits GROUP BY s",
+        "SELECT TIME_SLICE(day, 14, 'DAY') AS s, COUNT(*) FROM visits GROUP BY s",
+        dialect="snowflake",
+    ),
+    Rewrite(
+        "SELECT DATE_BUCKET(month, 3, day, CAST('2024-01-15' AS DATE)) AS b, COUNT(*) FROM visits GROUP BY DATE_BUCKET(month, 3, day, CAST('2024-01-15' AS DATE))",
+        "SELECT DATE_BUCKET(month, 3, day, CAST('2024-01-01' AS DATE)) AS b, COUNT(*) FROM visits GROUP BY DATE_BUCKET(month, 3, day, CAST('2024-01-01' AS DATE))",
+        dialect="tsql",
+    ),
+    Rewrite(
+        "SELECT DATE_BUCKET(week, 0, day) AS b, COUNT(*) FROM visits GROUP BY DATE_BUCKET(week, 0, day)",
+        "SELECT DATE_BUCKET(week, 1, day) AS b, COUNT(*) FROM visits GROUP BY DATE_BUCKET(week, 1, day)",
+        dialect="tsql",
+    ),
+    Rewrite(
+        "SELECT DATE_BIN('7 days', seen, day) AS w, COUNT(*) FROM visits GROUP BY w",
+        "SELECT DATE_BIN('7 days', seen, TIMESTAMP '2024-01-01') AS w, COUNT(*) FROM visits GROUP BY w",
+        dialect="postgres",
+    ),
+    Rewrite(
+        "SELECT COUNT(*) FROM visits WHERE DATEADD(day, 1, 99999999) > day",
+        "SELECT COUNT(*) FROM visits WHERE DATEADD(day, 1, CAST('2026-01-31' AS DATE)) > day",
+        dialect="tsql",
+    ),
+    Rewrite(
+        "SELECT FORMAT('%d', note) AS f, COUNT(*) FROM visits GROUP BY f",
+        "SELECT FORMAT('%s', note) AS f, COUNT(*) FROM visits GROUP BY f",
+        dialect="bigquery",
+    ),
+    Rewrite(
+        "SELECT FORMAT('%s', cost) AS f, COUNT(*) FROM visits GROUP BY f",
+        "SELECT FORMAT('%.2f', cost) AS f, COUNT(*) FROM visits GROUP BY f",
+        dialect="bigquery",
+    ),
+    Rewrite(
+        "SELECT FORMAT('%T rows', COUNT(*)) FROM visits",
+        "SELECT CONCAT(COUNT(*), ' rows') FROM visits",
+        dialect="bigquery",
+    ),
+    Rewrite(
+        "SELECT RANGE_BUCKET(age, [65, 18]) AS b, COUNT(*) FROM visits GROUP BY b",
+        "SELECT CASE WHEN age < 18 THEN 0 WHEN age < 65 THEN 1 ELSE 2 END AS b, COUNT(*) FROM visits GROUP BY b",
+        dialect="bigquery",
+    ),
+    Rewrite(
+        "SELECT COUNT(*) FROM visits WHERE LAST_DAY(day, HOUR) = day",
+        "SELECT COUNT(*) FROM visits WHERE LAST_DAY(day, MONTH) = day",
+        dialect="bigquery",
+    ),
+    Rewrite(
+        "SELECT COUNT(*) FROM visits WHERE NEXT_DAY(day, note) = day",
+        "SELECT COUNT(*) FROM visits WHERE NEXT_DAY(day, 'Monday') = day",
+        dialect="spark",
+    ),
+    Rewrite(
+        "SELECT COUNT(*) FROM visits WHERE CONVERT_TIMEZONE('Europe/Berlin', 'UTC', seen) > day",
+        "SELECT COUNT(*) FROM visits WHERE CONVERT_TIMEZONE('UTC', 'Europe/Berlin', seen) > day",
+        dialect="snowflake",
+    ),
+    Rewrite(
+        "SELECT COUNT(*) FROM visits WHERE SPLIT(note, '-')[200] = 'a'",
+        "SELECT COUNT(*) FROM visits WHERE SPLIT(note, '-')[0] = 'a'",
+        dialect="snowflake",
+    ),
+    Rewrite(
+        "SELECT COUNT(SPLIT(note, '-')) FROM visits",
+        "SELECT COUNT(SPLIT(note, '-')[0]) FROM visits",
+        dialect="snowflake",
+    ),
+    Rewrite(
+        "SELECT COUNT(*) FROM visits WHERE regexp_extract(note, '[0-9]+') = 'a'",
+        "SELECT COUNT(*) FROM visits WHERE regexp_extract(note, '([0-9]+)', 1) = 'a'",
+        dialect="spark",
+    ),
+    Rewrite(
+        "SELECT plan, CONDITIONAL_TRUE_EVENT(n > 4) OVER () AS e FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY 1)",
+        "SELECT plan, CONDITIONAL_TRUE_EVENT(n > 4) OVER (ORDER BY plan) AS e FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY 1)",
+        dialect="snowflake",
     ),
 )

@@ -98,7 +98,7 @@ def translate_element(self: DialectText, node: exp.Expr) -> exp.Expr | None:
             node,
             "constant",
             f"a part of a text needs a constant separator, and a constant place among the first {MOST_PARTS}",
-            "write SPLIT(x, '-')[0], with the place in brackets as the dialect counts it",
+            "take one part: SPLIT(x, '-')[0]",
         )
     found = f"SPLIT_PART(_1, _2, {place + 1})"
     if place:
