@@ -8,6 +8,7 @@ from typing import Any
 
 from dpsql.analysis.images import iterate_key_conditions
 from dpsql.analysis.listed_keys import PRESENT, reads_whole_table
+from dpsql.analysis.public_work import require_bounded_products
 from dpsql.analysis.release_analysis import analyze_release
 from dpsql.analysis.stability import PublicFacts, require_bounded_joins
 from dpsql.analysis.text_bounds import require_bounded_texts
@@ -17,6 +18,7 @@ from dpsql.plan.nodes import OuterQuery, PerUnitGroupBy, PublicSubquery, Release
 from dpsql.plan.steps import list_children, substitute_subqueries
 from dpsql.plan.types import INIT_FIELDS, Value
 from dpsql.sql.lower.aggregates.chosen_values import BEST, find_best_group, rewrite_as_top_k
+from dpsql.sql.lower.coarse_groups import CoarseGroups
 from dpsql.sql.lower.statement_context import (
     CompleteGroupsRequirement,
     LoweredStatement,
@@ -31,9 +33,10 @@ def finish_statement(
 ) -> OuterQuery:
     """Return the statement as its releases decide it; `facts` looks up public tables, `work` are the engine's rules for functions.
 
-    Raises QueryRejected if groups must be public and are not, or if one row or unit could be too much work for the engine.
+    Raises QueryRejected if groups must be public and are not, or if one row or unit, or the public rows, could be too much work.
     """
     outer = _resolve_needs(lowered, facts)
+    require_bounded_products(outer, facts)
     require_bounded_texts(outer, work)
     require_bounded_joins(outer, facts)
     return outer
@@ -41,11 +44,19 @@ def finish_statement(
 
 def _resolve_needs(lowered: LoweredStatement, facts: PublicFacts) -> OuterQuery:
     written: dict[Scalar | PublicSubquery, Expr | Values] = {}
-    computed = _collect_computed_releases(lowered.outer)
+    needs = [need for need in lowered.requirements if isinstance(need, CompleteGroupsRequirement)]
+    hidden = {need.release for need in needs if _has_secret_keys(need.release, facts)}
+    groups = CoarseGroups.from_plan(lowered.outer, hidden)
+    # What is below a release stays as it is: requirements name releases as they were lowered.
+    coarse = _QueryRewriter(groups.rewrite_part, (OuterQuery, PerUnitGroupBy), (Release,)).rewrite_part(
+        lowered.outer
+    )
+    computed = _collect_computed_releases(coarse)
     for need in lowered.requirements:
         if isinstance(need, CompleteGroupsRequirement):
-            if need.release in computed and _has_secret_keys(need.release, facts):
-                need.refuse()
+            for release in groups.list_versions(need.release):
+                if release in computed and _has_secret_keys(release, facts):
+                    need.refuse()
             continue
         domains = _find_public_groups(need.release, facts)
         if domains is None:
@@ -53,7 +64,7 @@ def _resolve_needs(lowered: LoweredStatement, facts: PublicFacts) -> OuterQuery:
         if isinstance(need, PublicValuesRequirement):
             written[need.placeholder] = need.build_value(domains)
     outer: OuterQuery = _QueryRewriter(lambda part: _select_best_groups(part, facts)).rewrite_part(
-        substitute_subqueries(lowered.outer, written)
+        substitute_subqueries(coarse, written)
     )
     one = find_best_group(outer)
     if one is None:
@@ -140,16 +151,21 @@ def _has_secret_keys(release: Release, facts: PublicFacts) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _QueryRewriter:
-    """A rule that is applied to each query above the privacy boundary, the innermost first."""
+    """A rule that is applied to each part of some kinds, the innermost first; by default to each query above the privacy boundary.
 
-    rule: Callable[[OuterQuery], OuterQuery]
+    Parts of the types `ends` stay as they are.
+    """
+
+    rule: Callable[[Any], Any]
+    kinds: tuple[type, ...] = (OuterQuery,)
+    ends: tuple[type, ...] = ()
     results: dict[int, tuple[object, object]] = field(default_factory=dict)
 
     def rewrite_part(self, part: Any) -> Any:
         if isinstance(part, tuple):
             found = tuple(map(self.rewrite_part, part))
             return part if all(map(_is_same, found, part)) else found
-        if isinstance(part, (*_LEAVES, Values)) or not INIT_FIELDS[type(part)]:
+        if isinstance(part, (*_LEAVES, Values, *self.ends)) or not INIT_FIELDS[type(part)]:
             return part
         known = self.results.get(id(part))
         if known is None:
@@ -162,7 +178,7 @@ class _QueryRewriter:
         after = {name: self.rewrite_part(value) for name, value in before.items()}
         changed = {name: value for name, value in after.items() if value is not before[name]}
         built = replace(part, **changed) if changed else part
-        return self.rule(built) if isinstance(built, OuterQuery) else built
+        return self.rule(built) if isinstance(built, self.kinds) else built
 
 
 def _is_same(one: object, other: object) -> bool:

@@ -249,18 +249,22 @@ def windowed(grammar: Grammar, rows: Rows) -> Rows:
     if unit is None:
         return projected(grammar, rows)
     keys, cols = kept(rows)
-    by = unit.text + (f", {link.text}" if link is not None and grammar.chance(0.4) else "")
+    by = [unit.text, *([link.text] if link is not None and grammar.chance(0.4) else ())]
     number, order = (
         grammar.integer(rows.scope, 1),
         grammar.value(rows.scope, grammar.rng.choice((INT, DATE)), 0),
     )
-    over = f"OVER (PARTITION BY {by})"
-    ranked = f"OVER (PARTITION BY {by} ORDER BY {order} {grammar.rng.choice(('', 'DESC '))}NULLS FIRST)"
+    over = f"OVER (PARTITION BY {', '.join(by)})"
+    ranked = (
+        f"OVER (PARTITION BY {', '.join(by)} ORDER BY {order} {grammar.rng.choice(('', 'DESC '))}NULLS FIRST)"
+    )
+    lag = f"LAG({order}) {ranked}"
     window = grammar.rng.choice((
         f"COUNT(*) {over}", f"SUM({number}) {over}", f"MAX({number}) {over}", f"RANK() {ranked}", f"DENSE_RANK() {ranked}", f"COUNT(*) {ranked}",
-        f"LAG({order}) {ranked}" if any(col.text == order and col.kind == INT for col in rows.values) else f"RANK() {ranked}",
+        lag if any(col.text == order and col.kind == INT for col in rows.values) and len(keys) == len(by) else f"RANK() {ranked}",
     ))  # fmt: skip
-    stay = grammar.rng.sample(rows.values, min(len(rows.values), 2))
+    # Which of two rows with equal values comes first is not determined: a row's LAG is, where no other column tells them apart.
+    stay = [] if window == lag else grammar.rng.sample(rows.values, min(len(rows.values), 2))
     items = ", ".join(
         [*keys, f"{window} AS w", *(f"{col.text} AS o{place}" for place, col in enumerate(stay))]
     )

@@ -12,6 +12,7 @@ _DETERMINED = "tests/properties/test_determined.py"
 _IMAGES = "tests/properties/test_images.py"
 _PRESENT = "tests/sql/test_present_groups.py"
 _FINER = "tests/sql/test_finer_keys.py"
+_COARSE = "tests/sql/test_coarse_groups.py"
 _NOBODY = "tests/properties/test_nobody.py"
 _OCCUPIED = "tests/properties/test_occupied_groups.py"
 
@@ -115,11 +116,43 @@ FAULTS = (
     Fault(
         "hidden-groups-computed",
         "dpsql.engine.plan_completion:_resolve_needs",
-        """if need.release in computed and _has_secret_keys(need.release, facts):
+        """if release in computed and _has_secret_keys(release, facts):
     need.refuse()""",
         "pass",
         "what is computed of all groups is computed of the few that are shown",
         f"{_FINER}::test_computing_over_hidden_groups_is_refused",
+    ),
+    Fault(
+        "hidden-groups-of-rewritten-sums-computed",
+        "dpsql.sql.lower.coarse_groups:CoarseGroups.list_versions",
+        "found += [made] if origin in found else []",
+        "pass",
+        "what is computed of sums over hidden groups is computed of the few that are shown",
+        f"{_COARSE}::test_what_is_no_sum_over_rows_is_refused",
+    ),
+    Fault(
+        "alternatives-taken-for-one-group",
+        "dpsql.sql.lower.coarse_groups:_iterate_constant_keys",
+        'condition.function.name == "and"',
+        'condition.function.name in ("and", "or")',
+        "the greatest of several groups is their sum",
+        f"{_COARSE}::test_what_is_no_sum_over_rows_is_refused",
+    ),
+    Fault(
+        "conditions-on-groups-left-out",
+        "dpsql.sql.lower.coarse_groups:_CoarseRelease.build_release",
+        "build_filter(self.release.input, conditions) if conditions else self.release.input",
+        "self.release.input",
+        "groups that WHERE leaves out are added up",
+        f"{_COARSE}::test_sums_over_groups_are_those_of_duckdb",
+    ),
+    Fault(
+        "conditions-on-noise-taken-for-conditions-on-keys",
+        "dpsql.sql.lower.coarse_groups:_CoarseRelease._is_part_of_key",
+        "part.end_of is None and part.name in {key.name for key in self.release.keys}",
+        "True",
+        "a condition on the aggregate of a group is a condition on rows",
+        f"{_COARSE}::test_what_is_no_sum_over_rows_is_refused",
     ),
     Fault(
         "a-key-and-a-column-taken-for-the-key",

@@ -133,7 +133,7 @@ def test_rows_without_a_partner_are_one_group() -> None:
     connection, database = _opened(_UNIQUE)
     joined = "people p LEFT JOIN lines l ON p.pid = l.pid"
     with pytest.raises(dpsql.QueryRejected) as refused:
-        connection.explain(f"SELECT AVG(n) FROM (SELECT l.oid, COUNT(*) AS n FROM {joined} GROUP BY l.oid)")
+        connection.explain(f"SELECT MIN(n) FROM (SELECT l.oid, COUNT(*) AS n FROM {joined} GROUP BY l.oid)")
     assert refused.value.code == "hidden_groups"
     sql = f"SELECT AVG(n) FROM (SELECT l.oid, COUNT(*) AS n FROM {joined} WHERE l.oid > 0 GROUP BY l.oid)"
     assert _same(connection.query(sql).rows, database.execute(sql).fetchall())
@@ -144,7 +144,7 @@ def test_part_of_a_compound_key_identifies_no_unit(key: str) -> None:
     """Units share values that are computed of a key, or of the id, and of another column."""
     connection, _ = _opened(_UNIQUE)
     with pytest.raises(dpsql.QueryRejected) as refused:
-        connection.explain(f"SELECT AVG(n) FROM (SELECT {key} AS k, COUNT(*) AS n FROM lines GROUP BY k)")
+        connection.explain(f"SELECT MIN(n) FROM (SELECT {key} AS k, COUNT(*) AS n FROM lines GROUP BY k)")
     assert refused.value.code == "hidden_groups"
 
 
@@ -185,7 +185,7 @@ def test_unique_key_of_several_columns_is_declared_as_a_whole() -> None:
     whole = "SELECT AVG(n) FROM (SELECT oid, sku, COUNT(*) AS n FROM lines GROUP BY oid, sku)"
     assert _same(connection.query(whole).rows, database.execute(whole).fetchall())
     with pytest.raises(dpsql.QueryRejected, match="add the unit's id to GROUP BY"):
-        connection.explain(ANSWERED[0])
+        connection.explain("SELECT MIN(n) FROM (SELECT oid, COUNT(*) AS n FROM lines GROUP BY oid)")
 
 
 @pytest.mark.parametrize("declared", [_TO_ORDERS, _UNIQUE], ids=["link", "unique"])
@@ -220,14 +220,14 @@ def test_one_unit_changes_only_its_own_groups(declared: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "SELECT AVG(n) FROM (SELECT oid, COUNT(*) AS n FROM lines GROUP BY oid)",
+        "SELECT MIN(n) FROM (SELECT oid, COUNT(*) AS n FROM lines GROUP BY oid)",
         "SELECT n, COUNT(*) FROM (SELECT oid, COUNT(*) AS n FROM lines GROUP BY oid) GROUP BY n",
         "WITH x AS (SELECT oid, SUM(qty) AS s FROM lines GROUP BY oid) SELECT MIN(s) FROM x",
-        "SELECT AVG(n) FROM (SELECT sku, COUNT(*) AS n FROM lines GROUP BY sku)",
-        "SELECT AVG(n) FROM (SELECT oid + qty AS k, COUNT(*) AS n FROM lines GROUP BY k)",
-        "SELECT AVG(n) FROM (SELECT oid || '-' || sku AS k, COUNT(*) AS n FROM lines GROUP BY k)",
-        "SELECT AVG(n) FROM (SELECT UPPER(COALESCE(sku, 'none')) AS k, COUNT(*) AS n FROM lines GROUP BY k)",
-        "SELECT AVG(n) FROM (SELECT oid, place, COUNT(*) AS n FROM (SELECT 1 AS place, oid FROM lines) GROUP BY oid, place)",
+        "SELECT MIN(n) FROM (SELECT sku, COUNT(*) AS n FROM lines GROUP BY sku)",
+        "SELECT MIN(n) FROM (SELECT oid + qty AS k, COUNT(*) AS n FROM lines GROUP BY k)",
+        "SELECT MIN(n) FROM (SELECT oid || '-' || sku AS k, COUNT(*) AS n FROM lines GROUP BY k)",
+        "SELECT MIN(n) FROM (SELECT UPPER(COALESCE(sku, 'none')) AS k, COUNT(*) AS n FROM lines GROUP BY k)",
+        "SELECT MIN(n) FROM (SELECT oid, place, COUNT(*) AS n FROM (SELECT 1 AS place, oid FROM lines) GROUP BY oid, place)",
     ],
 )
 def test_computing_over_hidden_groups_is_refused(sql: str) -> None:
@@ -273,7 +273,7 @@ def test_function_of_a_declared_key_is_not_a_key() -> None:
     """Rows of several units may share a part of a key of several columns: its groups are a release."""
     connection, _ = _opened(_TO_ORDERS)
     with pytest.raises(dpsql.QueryRejected) as refused:
-        connection.explain("SELECT AVG(n) FROM (SELECT oid, COUNT(*) AS n FROM returns GROUP BY oid)")
+        connection.explain("SELECT MIN(n) FROM (SELECT oid, COUNT(*) AS n FROM returns GROUP BY oid)")
     assert refused.value.code == "hidden_groups"
 
 

@@ -18,7 +18,7 @@ import typer
 from pydantic_core import PydanticCustomError
 
 from dpsql.api.opening import is_chdb, is_spark
-from dpsql.errors import Error, OperationalError, ProgrammingError
+from dpsql.errors import Error, OperationalError, PolicyError, ProgrammingError
 from dpsql.interfaces.cli.connections import get_default_policy_path, parse_location
 from dpsql.interfaces.cli.options import Database
 from dpsql.interfaces.shell.answers import escape_unprintable
@@ -366,6 +366,19 @@ def init(
     todo = "run" if interactive else "replace each TODO in it, then run"
     data = place if isinstance(place, Path) else "URL"
     print(f"wrote {target}: {todo} dpsql check {target} {data}")
+    for line in _list_capacities(text):
+        print(line)
+
+
+def _list_capacities(text: str) -> list[str]:
+    """Return what the budgets of a finished policy hold; nothing while decisions are missing."""
+    from dpsql.engine.budgets import describe_capacities
+    from dpsql.policy import load
+
+    try:
+        return list(describe_capacities(load(text)))
+    except PolicyError:
+        return []
 
 
 @dataclass(frozen=True, slots=True)

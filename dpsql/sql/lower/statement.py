@@ -265,7 +265,9 @@ def _lower_select(
 ) -> tuple[Scope, SelectItems | OuterQuery]:
     _check_clauses(context.source, node, _SELECT)
     node = wrap_in_derived_table(context.source, node)
-    scope = Scope(with_common_tables(context, node), keeps_interval_columns=has_interval_calls(node))
+    scope = Scope(
+        with_common_tables(context, node), keeps_interval_columns=has_interval_calls(context.source, node)
+    )
     grouped = bool(node.args.get("group")) or any(map(has_aggregate, node.expressions))
     relation = lower_rows(scope, node, released=outermost or grouped)
 

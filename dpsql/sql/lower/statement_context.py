@@ -94,6 +94,8 @@ class CommonTable:
     names: Sequence[str]
     earlier_tables: Mapping[str, CommonTable]
     enclosing_scope: EnclosingScope | None = None
+    recursive_name: str | None = None
+    """Its own folded name, if its query reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +114,11 @@ class CrossingWindow:
 
 @dataclass(slots=True)
 class SourceCounter:
-    """The number of tables and subqueries of a plan so far, each as often as it is emitted."""
+    """The number of tables and subqueries of a plan so far, each as often as it is emitted, and the work on recursive ones."""
 
     number: int = 0
     cost: int = 0
+    recursion_work: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from dpsql.plan.expressions import Call, Column, Expr, Literal, walk
 from dpsql.plan.types import Type
 from dpsql.sql.lower.function_calls import is_widened
 from dpsql.sql.lower.typed_dates import DATE_LOWERINGS, ScalarLowering
+from dpsql.sql.lower.typed_texts import TEXT_LOWERINGS
 from dpsql.sql.parse.dialect import FRACTIONAL_TYPES
-from dpsql.sql.parse.rejection import QueryText
 from dpsql.sql.parse.typed_calls import (
     FIRST_TYPE,
     HALF_EVEN,
@@ -255,4 +255,5 @@ _LOWERINGS: Mapping[str, Callable[[ScalarLowering, exp.Expr, list[exp.Expr]], Ex
     TEXT: _lower_text,
     PART: _lower_part,
     **DATE_LOWERINGS,
+    **TEXT_LOWERINGS,
 }

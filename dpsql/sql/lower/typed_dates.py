@@ -133,10 +133,32 @@ def _count_months(scalars: ScalarLowering, node: exp.Expr, x: Expr, y: Expr) -> 
 
 
 def _lower_months(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
-    """Lower the whole months, quarters or years between two moments."""
-    length, x, y = int(items[0].name), scalars.lower(items[1]), scalars.lower(items[2])
-    months = _count_months(scalars, node, x, y)
-    return months if length == 1 else scalars.build_call(node, "//", months, Literal(length, Type.INTEGER))
+    """Lower the whole months, quarters or years between two moments, as java.time counts them.
+
+    A day is taken from, or added to, the end if its time of the day does not reach the beginning's; then the months are whole
+    where the day of the month is reached.
+
+    Source: java.time.LocalDateTime.until and LocalDate.until.
+    """
+    call = scalars.build_call
+    length, end, start = int(items[0].name), *map(scalars.lower, items[1:])
+    days = [call(node, "cast_date", side) for side in (end, start)]
+    times = [
+        call(node, "date_diff_microsecond", call(node, "date_trunc_day", side), side) for side in (end, start)
+    ]
+    one, none = Literal(1, Type.INTEGER), Literal(0, Type.INTEGER)
+    shift = call(
+        node,
+        "case",
+        call(node, "and", call(node, "gt", *days), call(node, "lt", *times)), Literal(-1, Type.INTEGER),
+        call(node, "and", call(node, "lt", *days), call(node, "gt", *times)), one,
+        none,
+    )  # fmt: skip
+    last = call(node, "+", days[0], shift)
+    boundaries = call(node, "date_diff_month", days[1], last)
+    rest = call(node, "-", call(node, "day", last), call(node, "day", days[1]))
+    packed = call(node, "+", call(node, "*", boundaries, Literal(32, Type.INTEGER)), rest)
+    return call(node, "//", packed, Literal(32 * length, Type.INTEGER))
 
 
 # Weeks that begin on any day.
@@ -188,6 +210,8 @@ def _lower_binned(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]
     """Lower a moment's bin: the moment is moved by the distance of the origin from the beginning of a bin of TIME_BUCKET, and back."""
     unit, count, moment = items[0].name, int(items[1].name), scalars.lower(items[2])
     origin, kept = dt.datetime.fromisoformat(items[3].name), bool(items[4].this)
+    if unit in _PARTS.keys() - {"day"}:
+        moment = scalars.build_call(node, "cast_timestamp", moment)
     months = _BIN_MONTHS.get(unit)
     if months is not None:
         if (origin.day, origin.time()) != (1, dt.time()):
@@ -202,7 +226,11 @@ def _lower_binned(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]
     else:
         length = _BIN_LENGTHS[unit] * count
         apart = (origin - _ORIGIN) // _MICROSECOND % (length * _PARTS["second"])
-        apart, step = (apart // _DAY_IN_MICROSECONDS, "day") if apart % _DAY_IN_MICROSECONDS == 0 else (apart, "microsecond")
+        apart, step = (
+            (apart // _DAY_IN_MICROSECONDS, "day")
+            if apart % _DAY_IN_MICROSECONDS == 0
+            else (apart, "microsecond")
+        )
     found = _bin_moved(scalars, node, moment, (unit, count), (step, apart))
     if kept:
         return _keep_date(scalars, node, unit, moment, found)
@@ -218,7 +246,9 @@ def _bin_moved(
     if not apart:
         return call(node, f"time_bucket_{unit}", length, moment)
     back = call(node, f"plus_{step}", moment, Literal(-apart, Type.INTEGER))
-    return call(node, f"plus_{step}", call(node, f"time_bucket_{unit}", length, back), Literal(apart, Type.INTEGER))
+    return call(
+        node, f"plus_{step}", call(node, f"time_bucket_{unit}", length, back), Literal(apart, Type.INTEGER)
+    )
 
 
 # The months between two moments, and spans that overlap.
@@ -233,9 +263,14 @@ def _lower_months_between(scalars: ScalarLowering, node: exp.Expr, items: list[e
     last = [call(node, "day", call(node, "last_day", side)) for side in (later, earlier)]
     are_last = [call(node, "eq", day, end) for day, end in zip(days, last, strict=True)]
     whole = call(node, "or", call(node, "eq", *days), call(node, "and", *are_last))
-    times = [call(node, "date_diff_second", call(node, "date_trunc_day", side), side) for side in (later, earlier)]
+    times = [
+        call(node, "date_diff_second", call(node, "date_trunc_day", side), side) for side in (later, earlier)
+    ]
     seconds = call(
-        node, "+", call(node, "*", call(node, "-", *days), Literal(86_400, Type.INTEGER)), call(node, "-", *times)
+        node,
+        "+",
+        call(node, "*", call(node, "-", *days), Literal(86_400, Type.INTEGER)),
+        call(node, "-", *times),
     )
     exact = call(node, "cast_double", months)
     part = call(node, "+", exact, call(node, "/", seconds, Literal(31 * 86_400, Type.INTEGER)))
@@ -250,11 +285,21 @@ def _lower_overlapping(scalars: ScalarLowering, node: exp.Expr, items: list[exp.
     """
     call = scalars.build_call
     a, b, c, d = map(scalars.lower, items)
-    yes, no, null = Literal(value=True, type=Type.BOOLEAN), Literal(value=False, type=Type.BOOLEAN), Literal(None, Type.NULL)
+    yes, no, null = (
+        Literal(value=True, type=Type.BOOLEAN),
+        Literal(value=False, type=Type.BOOLEAN),
+        Literal(None, Type.NULL),
+    )
     (low, high), (start, end) = (
         (
             call(node, "least", x, y),
-            call(node, "case", call(node, "and", _is_known(call, node, x), _is_known(call, node, y)), call(node, "greatest", x, y), null),
+            call(
+                node,
+                "case",
+                call(node, "and", _is_known(call, node, x), _is_known(call, node, y)),
+                call(node, "greatest", x, y),
+                null,
+            ),
         )
         for x, y in ((a, b), (c, d))
     )

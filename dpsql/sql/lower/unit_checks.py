@@ -101,9 +101,8 @@ def _check_hidden_release(context: StatementContext, node: exp.Expr, release: Re
         context.source.refuse(
             node.args.get("group") or node,
             "hidden_groups",
-            f"nothing can be computed over all groups of {name}: those with few privacy units are not "
-            "released",
-            f"if each {name} belongs to one privacy unit, add the unit's id to GROUP BY, in each "
+            f"this cannot be computed over all groups of {name}: those with few privacy units are not released",
+            f"counts, sums and means of all groups are answered, where no condition reads an aggregate; if each {name} belongs to one privacy unit, add the unit's id to GROUP BY, in each "
             "grouping set, or let the data owner declare that by `unique` or `links`; if several "
             "units share it, keep groups of several units, HAVING COUNT(DISTINCT unit) > 1, group by "
             "the column of a joined public table, or let the owner list its `values`",

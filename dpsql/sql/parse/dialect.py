@@ -95,23 +95,27 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
         _PAIR,
     ),
     **dict.fromkeys(
-        (exp.With, exp.Rollup, exp.Cube, exp.GroupingSets, exp.Order, exp.Tuple, exp.Grouping),
+        (exp.Rollup, exp.Cube, exp.GroupingSets, exp.Order, exp.Tuple, exp.Grouping),
         ("expressions",),
     ),
     **dict.fromkeys(
         (
-            exp.Star, exp.Null, exp.RowNumber, exp.Rank, exp.DenseRank, exp.CurrentDate, exp.CurrentTimestamp,
+            exp.Null, exp.RowNumber, exp.Rank, exp.DenseRank, exp.CurrentDate, exp.CurrentTimestamp,
             exp.Localtimestamp, exp.PercentRank, exp.CumeDist,
         ),
         (),
     ),
     exp.AtTimeZone: ("this", "zone"),
     exp.Chr: ("expressions", "charset"),
+    exp.Split: (*_PAIR, "limit", "null_returns_null", "empty_delimiter_returns_whole"),
+    exp.RegexpSplit: _PAIR,
+    exp.StringToArray: _PAIR,
     exp.WidthBucket: ("this", "min_value", "max_value", "num_buckets", "threshold"),
     exp.LastDay: ("this", "unit"),
     exp.TimeSlice: (*_PAIR, "unit", "kind"),
     exp.MonthsBetween: (*_PAIR, "roundoff"),
     **dict.fromkeys((exp.RangeBucket, exp.Overlaps), _PAIR),
+    exp.With: ("expressions", "recursive"),
     exp.Window: ("this", "partition_by", "order", "over", "spec", "alias"),
     exp.WindowSpec: ("kind", "start", "start_side", "end", "end_side", "exclude"),
     **dict.fromkeys((exp.Lag, exp.Lead), ("this", "offset", "default")),
@@ -124,7 +128,7 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Corr: (*_PAIR, "null_on_zero_variance"),
     exp.DecodeCase: ("expressions",),
     **dict.fromkeys((exp.Dayname, exp.Monthname), ("this", "abbreviated")),
-    exp.GenerateDateArray: ("start", "end", "step"),
+    **dict.fromkeys((exp.GenerateDateArray, exp.GenerateSeries), ("start", "end", "step")),
     exp.Unnest: ("expressions", "alias", "offset"),
     exp.Nvl2: ("this", "true", "false"),
     exp.Convert: ("this", "expression", "style", "safe"),
@@ -140,7 +144,10 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Into: ("this", "temporary", "unlogged"),
     **dict.fromkeys((exp.Like, exp.ILike, exp.Is), (*_PAIR, "negate")),
     **dict.fromkeys((exp.Cast, exp.TryCast), ("this", "to", "safe", "requires_string")),
-    **dict.fromkeys((exp.Subquery, exp.CTE, exp.Alias), ("this", "alias")),
+    **dict.fromkeys((exp.Subquery, exp.Alias), ("this", "alias")),
+    exp.CTE: ("this", "alias", "materialized"),
+    exp.Star: ("except_", "replace", "rename"),
+    exp.Lateral: ("this", "alias", "cross_apply"),
     **dict.fromkeys((exp.Limit, exp.Offset), ("expression",)),
     **dict.fromkeys((exp.DateTrunc, exp.TimestampTrunc, exp.DatetimeTrunc), ("this", "unit", "input_type_preserved")),
     **dict.fromkeys((exp.DateDiff, exp.DatetimeDiff, exp.TimestampDiff), (*_PAIR, "unit", "date_part_boundary", "big_int")),
@@ -151,7 +158,7 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
     **dict.fromkeys((exp.Greatest, exp.Least), ("this", "expressions", "ignore_nulls")),
     **dict.fromkeys((exp.Left, exp.Right), (*_PAIR, "negative_length_returns_empty")),
     exp.TsOrDsToDate: ("this", "default_date", "safe"),
-    exp.Join: ("this", "on", "using", "kind", "side"),
+    exp.Join: ("this", "on", "using", "kind", "side", "method"),
     exp.Table: ("this", "alias", "db", "catalog", "hints"),
     exp.TableAlias: ("this", "columns"),
     exp.Values: ("expressions", "alias"),
@@ -342,10 +349,47 @@ class Parser(IntervalParser, OlderParser):  # type: ignore[misc]
 
 
 _NAMED: Mapping[str, frozenset[str]] = {
-    "postgres": frozenset({"TO_CHAR", "TO_DATE", "TO_TIMESTAMP", "DATE_BIN"}),
-    "snowflake": frozenset({"TO_CHAR", "TO_VARCHAR", "TO_DATE", "TRY_TO_DATE", "CONVERT_TIMEZONE", "NEXT_DAY", "TIMEADD", "HLL"}),
-    "spark": frozenset({"DATE_FORMAT", "DATE_PART", "TO_DATE", "TO_TIMESTAMP", "NEXT_DAY"}),
-    "bigquery": frozenset({"FORMAT_DATE", "FORMAT_DATETIME", "FORMAT_TIMESTAMP", "PARSE_DATE", "PARSE_DATETIME", "PARSE_TIMESTAMP"}),
+    "postgres": frozenset({"FORMAT", "REGEXP_SUBSTR", "TO_CHAR", "TO_DATE", "TO_TIMESTAMP", "DATE_BIN"}),
+    "snowflake": frozenset(
+        {
+            "REGEXP_SUBSTR",
+            "TO_CHAR",
+            "TO_VARCHAR",
+            "TO_DATE",
+            "TRY_TO_DATE",
+            "CONVERT_TIMEZONE",
+            "NEXT_DAY",
+            "TIMEADD",
+            "HLL",
+        }
+    ),
+    "spark": frozenset(
+        {
+            "FORMAT_NUMBER",
+            "FORMAT_STRING",
+            "PRINTF",
+            "REGEXP_EXTRACT",
+            "REGEXP_SUBSTR",
+            "DATE_FORMAT",
+            "DATE_PART",
+            "TO_DATE",
+            "TO_TIMESTAMP",
+            "NEXT_DAY",
+        }
+    ),
+    "bigquery": frozenset(
+        {
+            "FORMAT",
+            "REGEXP_EXTRACT",
+            "REGEXP_SUBSTR",
+            "FORMAT_DATE",
+            "FORMAT_DATETIME",
+            "FORMAT_TIMESTAMP",
+            "PARSE_DATE",
+            "PARSE_DATETIME",
+            "PARSE_TIMESTAMP",
+        }
+    ),
     "tsql": frozenset({"FORMAT", "DATENAME", "DATE_BUCKET"}),
 }
 """Functions that the parser would rewrite in a way that cannot be undone, such as formats of dates."""
@@ -358,12 +402,12 @@ _DIFFERENCES = ("_1 - _2",)
 _PRODUCTS = ("_1 * _2",)
 EQUIVALENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "postgres": {
-        "translate": ("TRANSLATE(_1, _2, _3)",), "chr": ("CHR(_1)",), "octet_length": ("STRLEN(_1)",), "pi": ("PI()",),
+        "repeat": ("REPEAT(_1, _2)",), "translate": ("TRANSLATE(_1, _2, _3)",), "chr": ("CHR(_1)",), "octet_length": ("STRLEN(_1)",), "pi": ("PI()",),
         "factorial": ("FACTORIAL(_1)",), "make_timestamp": ("MAKE_TIMESTAMP(_1, _2, _3, _4, _5, _6)",),
         "timezone": ("TIMEZONE(_1, _2)",),
     },
     "spark": {
-        "pmod": ("CASE WHEN _1 % _2 < 0 THEN (_1 % _2 + _2) % _2 ELSE _1 % _2 END",), "dayofmonth": ("DAY(_1)",),
+        "repeat": ("REPEAT(_1, _2)",), "pmod": ("CASE WHEN _1 % _2 < 0 THEN (_1 % _2 + _2) % _2 ELSE _1 % _2 END",), "dayofmonth": ("DAY(_1)",),
         "negative": ("-_1",), "positive": ("_1",), "rint": ("ROUND_EVEN(_1, 0)",), "hypot": ("SQRT(_1 * _1 + _2 * _2)",),
         "e": ("EXP(1)",), "pi": ("PI()",), "factorial": ("CASE WHEN _1 BETWEEN 0 AND 20 THEN FACTORIAL(_1) END",),
         "btrim": ("TRIM(_1)", "TRIM(_1, _2)"), "levenshtein": ("LEVENSHTEIN(_1, _2)",), "translate": ("TRANSLATE(_1, _2, _3)",),
@@ -372,13 +416,13 @@ EQUIVALENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "unix_date": ("CAST(_1 AS DATE) - DATE '1970-01-01'",), "date_from_unix_date": ("DATE '1970-01-01' + _1",),
         "timestamp_seconds": ("MAKE_TIMESTAMP(CAST(_1 * 1000000 AS BIGINT))",),
         "timestamp_millis": ("MAKE_TIMESTAMP(_1 * 1000)",), "timestamp_micros": ("MAKE_TIMESTAMP(_1)",),
-        "unix_timestamp": (_SECONDS,), "unix_seconds": (_SECONDS,),
+        "unix_timestamp": ("EPOCH_US(_1) // 1000000",), "unix_seconds": (_SECONDS,),
         "from_unixtime": ("STRFTIME(MAKE_TIMESTAMP(_1 * 1000000), '%Y-%m-%d %H:%M:%S')",),
         "from_utc_timestamp": ("TIMEZONE(_2, CAST(_1 AS TIMESTAMPTZ))",),
         "try_to_date": ("TRY_CAST(_1 AS DATE)",),
     },
     "snowflake": {
-        "endswith": ("SUFFIX(_1, _2)",), "week": ("WEEK(_1)",), "yearofweek": ("ISOYEAR(_1)",),
+        "repeat": ("REPEAT(_1, _2)",), "endswith": ("SUFFIX(_1, _2)",), "week": ("WEEK(_1)",), "yearofweek": ("ISOYEAR(_1)",),
         "yearofweekiso": ("ISOYEAR(_1)",), "date_from_parts": (
             "CAST(MAKE_DATE(_1, 1, 1) + INTERVAL (_2 - 1) MONTH + INTERVAL (_3 - 1) DAY AS DATE)",
         ),
@@ -389,7 +433,7 @@ EQUIVALENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "editdistance": ("LEVENSHTEIN(_1, _2)",),
     },
     "bigquery": {
-        "ends_with": ("SUFFIX(_1, _2)",), "safe_add": _SUMS, "safe_subtract": _DIFFERENCES, "safe_multiply": _PRODUCTS,
+        "repeat": ("REPEAT(_1, _2)",), "ends_with": ("SUFFIX(_1, _2)",), "safe_add": _SUMS, "safe_subtract": _DIFFERENCES, "safe_multiply": _PRODUCTS,
         "safe_negate": ("-_1",), "unix_seconds": (_SECONDS,), "unix_millis": ("EPOCH_MS(_1)",), "unix_micros": ("EPOCH_US(_1)",),
         "unix_date": ("CAST(_1 AS DATE) - DATE '1970-01-01'",), "date_from_unix_date": ("DATE '1970-01-01' + _1",),
         "timestamp_seconds": ("MAKE_TIMESTAMP(_1 * 1000000)",), "timestamp_millis": ("MAKE_TIMESTAMP(_1 * 1000)",),
@@ -401,7 +445,8 @@ EQUIVALENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "timestamp": ("CAST(_1 AS TIMESTAMP)",),
     },
     "tsql": {
-        "pi": ("PI()",), "char": ("CHR(_1)",), "unicode": ("UNICODE(_1)",),
+        "pi": ("PI()",), "char": ("CHR(_1)",), "unicode": ("UNICODE(_1)",), "replicate": ("REPEAT(_1, _2)",),
+        "space": ("REPEAT(' ', _1)",),
         "stuff": ("CASE WHEN LENGTH(_1) >= _2 THEN OVERLAY(_1, _4, _2, _3) END",),
         "datetimefromparts": ("MAKE_TIMESTAMP(_1, _2, _3, _4, _5, _6 + _7 / 1000.0)",),
     },

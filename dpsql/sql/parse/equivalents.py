@@ -48,7 +48,11 @@ def build_equivalent(self: DialectText, node: exp.Expr, template: str, *argument
         if not isinstance(part, exp.Column):
             return part
         found = named[part.name].copy()
-        return found if isinstance(found, (exp.Literal, exp.Column, exp.Paren, exp.Anonymous)) else exp.Paren(this=found)
+        return (
+            found
+            if isinstance(found, (exp.Literal, exp.Column, exp.Paren, exp.Anonymous))
+            else exp.Paren(this=found)
+        )
 
     made = tree.transform(put_argument)
     return made if isinstance(made, (exp.Anonymous, exp.Literal, exp.Cast)) else exp.Paren(this=made)

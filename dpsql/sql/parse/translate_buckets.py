@@ -25,7 +25,9 @@ _DAYS = ("mo", "tu", "we", "th", "fr", "sa", "su")
 _ENDS = ("DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
 
 
-def _translate_thresholds(self: DialectText, node: exp.Expr, value: exp.Expr, listed: exp.Expr | None) -> exp.Expr:
+def _translate_thresholds(
+    self: DialectText, node: exp.Expr, value: exp.Expr, listed: exp.Expr | None
+) -> exp.Expr:
     """Return the number of ascending thresholds that a value reaches."""
     items = listed.expressions if isinstance(listed, exp.Array) else []
     ends = [find_number(item) for item in items]
@@ -47,7 +49,9 @@ def _translate_thresholds(self: DialectText, node: exp.Expr, value: exp.Expr, li
         for place, (copy, item) in enumerate(zip(copies, items, strict=False))
     ]
     ifs.append(
-        exp.If(this=exp.GTE(this=copies[-1], expression=items[-1].copy()), true=exp.Literal.number(len(items)))
+        exp.If(
+            this=exp.GTE(this=copies[-1], expression=items[-1].copy()), true=exp.Literal.number(len(items))
+        )
     )
     return exp.Case(ifs=ifs)
 
@@ -66,7 +70,12 @@ def translate_threshold_bucket(self: DialectText, node: exp.Expr) -> exp.Expr:
 
 
 def _build_bin(unit: str, count: int, moment: exp.Expr, origin: dt.datetime, *, kept: bool) -> exp.Expr:
-    parts = (exp.Literal.string(unit), exp.Literal.number(count), moment, exp.Literal.string(origin.isoformat()))
+    parts = (
+        exp.Literal.string(unit),
+        exp.Literal.number(count),
+        moment,
+        exp.Literal.string(origin.isoformat()),
+    )
     return build_call(BINNED, *parts, exp.Boolean(this=kept))
 
 
@@ -77,7 +86,10 @@ def _read_origin(self: DialectText, node: exp.Expr, origin: exp.Expr) -> dt.date
         return dt.datetime.fromisoformat(inner.name).replace(tzinfo=None)
     except ValueError:
         self.refuse_in_dialect(
-            node, "constant", "the origin of bins must be a constant date or moment", "write TIMESTAMP '2024-01-01'"
+            node,
+            "constant",
+            "the origin of bins must be a constant date or moment",
+            "write TIMESTAMP '2024-01-01'",
         )
 
 
@@ -105,7 +117,11 @@ def translate_time_slice(self: DialectText, node: exp.Expr) -> exp.Expr:
     unit = normalize_name(node.args["unit"].name).removesuffix("s")
     kind = node.args.get("kind")
     end = "start" if kind is None else normalize_name(kind.name)
-    if unit not in {*_FIXED, *_MONTHS} - {"week"} or not is_whole_number(node.expression) or end not in ("start", "end"):
+    if (
+        unit not in {*_FIXED, *_MONTHS} - {"week"}
+        or not is_whole_number(node.expression)
+        or end not in ("start", "end")
+    ):
         self.refuse_in_dialect(
             node,
             "constant",
@@ -129,7 +145,10 @@ def translate_date_bucket(self: DialectText, node: exp.Expr) -> exp.Expr | None:
     unit = _TSQL_UNITS.get(word, word)
     if unit not in {*_FIXED, *_MONTHS} or not is_whole_number(count) or not int(count.name):
         self.refuse_in_dialect(
-            node, "constant", "DATE_BUCKET takes a unit and a constant number above 0", "write DATE_BUCKET(week, 1, t)"
+            node,
+            "constant",
+            "DATE_BUCKET takes a unit and a constant number above 0",
+            "write DATE_BUCKET(week, 1, t)",
         )
     origin = _read_origin(self, node, rest[0]) if rest else _TSQL_ORIGIN
     return _build_bin(unit, int(count.name), moment, origin, kept=True)
@@ -170,11 +189,15 @@ def translate_last_day(self: DialectText, node: exp.Expr) -> exp.Expr:
         return build_call("last_day", node.this)
     start = find_week_start(self, unit)
     if start is not None:
-        cut = exp.Cast(this=build_week_cut(start, node.this), to=exp.DataType(this=exp.DType.DATE, nested=False))
+        cut = exp.Cast(
+            this=build_week_cut(start, node.this), to=exp.DataType(this=exp.DType.DATE, nested=False)
+        )
         return exp.Paren(this=exp.Add(this=cut, expression=exp.Literal.number(6)))
     name = unit.name.upper()
     if name not in _ENDS:
-        self.refuse_in_dialect(node, "constant", f"LAST_DAY has no unit {unit.name}", "write LAST_DAY(d, MONTH)")
+        self.refuse_in_dialect(
+            node, "constant", f"LAST_DAY has no unit {unit.name}", "write LAST_DAY(d, MONTH)"
+        )
     cut_text = f"DATE_TRUNC('{name.lower()}', _1)"
     return build_equivalent(
         self, node, f"CAST({cut_text} + INTERVAL 1 {name} - INTERVAL 1 DAY AS DATE)", node.this
@@ -189,9 +212,10 @@ def translate_next_day(self: DialectText, node: exp.Expr) -> exp.Expr | None:
     word = normalize_name(named.name)[:2] if isinstance(named, exp.Literal) and named.is_string else ""
     if word not in _DAYS:
         self.refuse_in_dialect(
-            node, "constant", "NEXT_DAY takes the constant name of a day of the week", "write NEXT_DAY(d, 'Monday')"
+            node,
+            "constant",
+            "NEXT_DAY takes the constant name of a day of the week",
+            "write NEXT_DAY(d, 'Monday')",
         )
     number = _DAYS.index(word) + 1
-    return build_equivalent(
-        self, node, f"CAST(_1 AS DATE) + (({number} - ISODOW(_1) + 6) % 7 + 1)", day
-    )
+    return build_equivalent(self, node, f"CAST(_1 AS DATE) + (({number} - ISODOW(_1) + 6) % 7 + 1)", day)

@@ -11,8 +11,7 @@ from dpsql.policy.request.dialects import TITLES
 from dpsql.sql.parse.dialect import is_parameter, is_whole_number
 from dpsql.sql.parse.dialect_text import DialectText
 from dpsql.sql.parse.equivalents import build_equivalent, translate_equivalent
-from dpsql.sql.parse.own_calls import NAME as BEST_EXPERT
-from dpsql.sql.parse.own_calls import find_interval_end
+from dpsql.sql.parse.own_calls import BEST_EXPERT, find_interval_end
 from dpsql.sql.parse.regressions import is_moment_call
 from dpsql.sql.parse.translate_buckets import translate_date_bin, translate_date_bucket, translate_next_day
 from dpsql.sql.parse.translate_dates import (
@@ -24,6 +23,13 @@ from dpsql.sql.parse.translate_dates import (
     translate_formatted,
     translate_parsed,
 )
+from dpsql.sql.parse.translate_numbers import (
+    build_number_text,
+    find_number_format,
+    translate_format_number,
+    translate_printf,
+)
+from dpsql.sql.parse.translate_patterns import translate_element, translate_regexp_extract
 from dpsql.sql.parse.translate_texts import read_listed
 from dpsql.sql.parse.typed_calls import TEXT, TRUNCATED, build_call
 
@@ -88,7 +94,10 @@ def translate_quantile(self: DialectText, node: exp.Expr) -> exp.Expr:
 
 
 def translate_bracket(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate APPROX_QUANTILES(x, n)[OFFSET(i)] of BigQuery, the i-th of n quantiles."""
+    """Translate APPROX_QUANTILES(x, n)[OFFSET(i)] of BigQuery, the i-th of n quantiles, and a part of a text that is split."""
+    element = translate_element(self, node)
+    if element is not None:
+        return element
     called, places = node.this, node.expressions
     many = called.expression if isinstance(called, exp.ApproxQuantiles) else exp.Null()
     place = places[0] if len(places) == 1 else exp.Null()
@@ -118,7 +127,9 @@ def keep_quantiles(self: DialectText, node: exp.Expr) -> exp.Expr:
 
 
 def translate_any(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate PostgreSQL's `= ANY($1)`, as clients bind a list, and `= ANY(ARRAY[…])`."""
+    """Translate `= ANY (SELECT …)`, and PostgreSQL's `= ANY($1)`, as clients bind a list, and `= ANY(ARRAY[…])`."""
+    if isinstance(node.this.unnest() if isinstance(node.this, exp.Paren) else node.this, exp.Query):
+        return node
     if isinstance(node.parent, (exp.Like, exp.ILike)) and self.dialect in ("postgres", "snowflake", "spark"):
         return node
     if self.dialect != "postgres":
@@ -199,7 +210,11 @@ def translate_unnest(self: DialectText, node: exp.Expr) -> exp.Expr:
     alias, (listed, *more) = node.args.get("alias"), node.expressions
     if isinstance(node.parent, exp.In):
         return node
-    if self.dialect != "bigquery" or more or not isinstance(listed, (exp.GenerateDateArray, exp.Array)):
+    if (
+        self.dialect != "bigquery"
+        or more
+        or not isinstance(listed, (exp.GenerateDateArray, exp.GenerateSeries, exp.Array))
+    ):
         self.source.refuse(
             node, "clause", "UNNEST takes one list of constants here", "write JOIN (VALUES (1), (2)) AS t(x)"
         )
@@ -210,7 +225,12 @@ def translate_unnest(self: DialectText, node: exp.Expr) -> exp.Expr:
     )
     if isinstance(listed, exp.Array):
         return exp.Unnest(expressions=[listed], alias=named)
-    call = build_call("generate_series", *(listed.args[key] for key in ("start", "end", "step")))
+    parts = [part for part in (listed.args.get(key) for key in ("start", "end", "step")) if part is not None]
+    if isinstance(listed, exp.GenerateDateArray):  # a text is read as a date
+        parts = [
+            cast_to_date(part) if isinstance(part, exp.Literal) and part.is_string else part for part in parts
+        ]
+    call = build_call("generate_series", *parts)
     return exp.Table(this=call, alias=named)
 
 
@@ -275,7 +295,11 @@ def _format(self: DialectText, node: exp.Expr) -> exp.Expr | None:
         return build_call(TEXT, node.expressions[0], exp.Literal.string(self.dialect))
     if len(node.expressions) != 2:
         return None
-    return translate_formatted(self, node, node.name.upper(), *node.expressions)
+    value, text = node.expressions
+    form = None if self.dialect == "spark" else find_number_format(text, self.dialect)
+    if form is not None:
+        return build_number_text(value, form)
+    return translate_formatted(self, node, node.name.upper(), value, text)
 
 
 def _format_reversed(self: DialectText, node: exp.Expr) -> exp.Expr | None:
@@ -288,8 +312,14 @@ def _format_reversed(self: DialectText, node: exp.Expr) -> exp.Expr | None:
 
 def _parse_date(self: DialectText, node: exp.Expr) -> exp.Expr | None:
     """Translate TO_DATE with a format; in Spark and Snowflake without one, too."""
-    if len(node.expressions) == 1 and self.dialect in ("spark", "snowflake"):
+    if len(node.expressions) == 1 and self.dialect == "spark":
         return cast_to_date(node.expressions[0])
+    if (
+        len(node.expressions) == 1 and self.dialect == "snowflake"
+    ):  # of a moment: the format of a text is guessed there
+        value = node.expressions[0]
+        is_text = isinstance(value, exp.Literal)
+        return cast_to_date(value if is_text else build_call("date_trunc", exp.Literal.string("day"), value))
     if len(node.expressions) != 2:
         return None
     return translate_parsed(self, node, node.name.upper(), *node.expressions, date=True)
@@ -339,7 +369,7 @@ def _take_part(self: DialectText, node: exp.Expr) -> exp.Expr | None:
     return translate_extract(self, exp.Extract(this=exp.Var(this=part.name), expression=moment))
 
 
-def _choose(self: DialectText, node: exp.Expr) -> exp.Expr | None:
+def _choose(_: DialectText, node: exp.Expr) -> exp.Expr | None:
     """Translate CHOOSE(n, x, y, …) of T-SQL, the n-th of the values."""
     if len(node.expressions) < 2:
         return None
@@ -382,6 +412,13 @@ def _keep_ratio(_: DialectText, node: exp.Expr) -> exp.Expr | None:
     return build_call("ratio_to_report", node.expressions[0])
 
 
+def _keep_event(_: DialectText, node: exp.Expr) -> exp.Expr | None:
+    """Keep CONDITIONAL_TRUE_EVENT within its window, which `translate_window` writes out."""
+    if not isinstance(node.parent, exp.Window) or len(node.expressions) != 1:
+        return None
+    return build_call("conditional_true_event", node.expressions[0])
+
+
 def _is_missing(_: DialectText, node: exp.Expr) -> exp.Expr | None:
     """Translate ISNULL(x) of Spark, a truth value."""
     if len(node.expressions) != 1:
@@ -416,6 +453,7 @@ NAMED: Mapping[tuple[str, str], _NamedRule] = {
     ("spark", "isnotnull"): _is_there,
     ("spark", "bround"): _round_half_even,
     ("snowflake", "ratio_to_report"): _keep_ratio,
+    ("snowflake", "conditional_true_event"): _keep_event,
     ("postgres", "age"): translate_age,
     ("postgres", "date_bin"): translate_date_bin,
     ("tsql", "date_bucket"): translate_date_bucket,
@@ -426,6 +464,12 @@ NAMED: Mapping[tuple[str, str], _NamedRule] = {
     ("snowflake", "timeadd"): _add_time,
     ("spark", "date_part"): _take_part,
     ("tsql", "choose"): _choose,
+    ("spark", "format_number"): translate_format_number,
+    **dict.fromkeys((("spark", "format_string"), ("spark", "printf")), translate_printf),
+    **dict.fromkeys((("bigquery", "format"), ("postgres", "format")), translate_printf),
+    **dict.fromkeys((("bigquery", "regexp_extract"), ("bigquery", "regexp_substr")), translate_regexp_extract),
+    **dict.fromkeys((("spark", "regexp_extract"), ("spark", "regexp_substr")), translate_regexp_extract),
+    **dict.fromkeys((("snowflake", "regexp_substr"), ("postgres", "regexp_substr")), translate_regexp_extract),
 }  # fmt: skip
 """The rules of functions by dialect and name; the parser keeps their calls as they are written."""
 

@@ -9,7 +9,7 @@ from typing import NoReturn
 from sqlglot import exp
 
 from dpsql.policy import normalize_name
-from dpsql.sql.parse.date_formats import QUARTER, STYLES, translate_format
+from dpsql.sql.parse.date_formats import EXPRESSION, STYLES, translate_format
 from dpsql.sql.parse.dialect import is_whole_number
 from dpsql.sql.parse.dialect_text import DialectText
 from dpsql.sql.parse.equivalents import build_equivalent
@@ -306,7 +306,9 @@ def translate_date(self: DialectText, node: exp.Expr) -> exp.Expr:
     zone = node.args.get("zone")
     if zone is None:
         return cast_to_date(node.this)
-    return build_equivalent(self, node, "CAST(TIMEZONE(_2, CAST(_1 AS TIMESTAMPTZ)) AS DATE)", node.this, zone)
+    return build_equivalent(
+        self, node, "CAST(TIMEZONE(_2, CAST(_1 AS TIMESTAMPTZ)) AS DATE)", node.this, zone
+    )
 
 
 def translate_name(self: DialectText, node: exp.Expr) -> exp.Expr:
@@ -396,14 +398,12 @@ def translate_formatted(
     if pieces is None:
         _refuse_format(self, node, name)
     made = [
-        build_call("quarter", value.copy())
-        if piece == QUARTER
+        build_equivalent(self, node, piece.removeprefix(EXPRESSION), value)
+        if piece.startswith(EXPRESSION)
         else build_call("strftime", value.copy(), exp.Literal.string(piece))
         for piece in pieces
     ]
     found: exp.Expr = made[0]
-    if pieces[0] == QUARTER and len(made) == 1:
-        return exp.Cast(this=found, to=exp.DataType(this=exp.DType.VARCHAR, nested=False))
     for part in made[1:]:
         found = exp.DPipe(this=found, expression=part, safe=True)
     return exp.Paren(this=found) if len(made) > 1 else found
@@ -418,7 +418,7 @@ def translate_parsed(
         if isinstance(text, exp.Literal) and text.is_string
         else None
     )
-    if pieces is None or len(pieces) != 1 or pieces[0] == QUARTER:
+    if pieces is None or len(pieces) != 1 or pieces[0].startswith(EXPRESSION):
         _refuse_format(self, node, name)
     if "%y" in pieces[0] and self.dialect != "bigquery":
         self.refuse_in_dialect(

@@ -272,7 +272,7 @@ def translate_average(self: DialectText, node: exp.Expr) -> exp.Expr:
 
 
 def translate_window(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate windows: AVG of T-SQL, and Snowflake's RATIO_TO_REPORT."""
+    """Translate windows: AVG of T-SQL, and Snowflake's RATIO_TO_REPORT and CONDITIONAL_TRUE_EVENT."""
     called = node.this
     if self.dialect == "tsql" and isinstance(called, exp.Avg):
         return build_call(MEAN, node.copy())
@@ -281,7 +281,23 @@ def translate_window(self: DialectText, node: exp.Expr) -> exp.Expr:
         total = node.copy()
         total.set("this", exp.Sum(this=value.copy()))
         return exp.Paren(this=exp.Div(this=exp.Paren(this=value.copy()), expression=total))
+    if isinstance(called, exp.Anonymous) and called.this == "conditional_true_event":
+        return _count_events(self, node, *called.expressions)
     return node
+
+
+def _count_events(self: DialectText, node: exp.Expr, condition: exp.Expr) -> exp.Expr:
+    """Return the number of rows up to each at which a condition is true."""
+    if node.args.get("spec") is not None or node.args.get("order") is None:
+        self.refuse_in_dialect(
+            node, "clause", "CONDITIONAL_TRUE_EVENT takes an order and no frame", "write OVER (ORDER BY x)"
+        )
+    one, none = exp.Literal.number(1), exp.Literal.number(0)
+    counted = node.copy()
+    counted.set("this", exp.Sum(this=exp.Case(ifs=[exp.If(this=condition.copy(), true=one)], default=none)))
+    frame = {"kind": "ROWS", "start": "UNBOUNDED", "start_side": "PRECEDING", "end": "CURRENT ROW"}
+    counted.set("spec", exp.WindowSpec(**frame))
+    return counted
 
 
 def translate_power(self: DialectText, node: exp.Expr) -> exp.Expr:

@@ -53,10 +53,15 @@ MONTHS_BETWEEN = f"{PREFIX}months_between"
 """The months between x and y with a fraction of 31 days; the first argument is whether the number is rounded to 8 digits."""
 OVERLAPPING = f"{PREFIX}overlapping"
 """Whether two spans of time overlap, each given by its ends in any order."""
+NUMBER_TEXT = f"{PREFIX}number_text"
+"""A number as a text in a format; see `dpsql.sql.parse.number_formats`."""
+PLAIN_TEXT = f"{PREFIX}plain_text"
+"""A value of %s as a text; the second argument says which types are allowed."""
 NAMES = frozenset(
     {
         QUOTIENT, MEAN, POWER, SUM_OR_TEXT, FIRST_TYPE, TRUNCATED, ROUNDED, HALF_EVEN, TEXT, PART, MOVED, CUT, ELAPSED, AGE,
         WEEK_CUT, WEEKS, WEEK_NUMBER, MONTHS, BINNED, MONTHS_BETWEEN, OVERLAPPING,
+        NUMBER_TEXT, PLAIN_TEXT,
     }
 )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
+from typing import Protocol
 
 from sqlglot import exp
 
@@ -31,7 +32,15 @@ from dpsql.sql.parse.rejection import QueryText
 _COLON, _NULL = Literal(":", Type.VARCHAR), Literal("-", Type.VARCHAR)
 
 
-def build_row_text(scalars: Scalars, node: exp.Expr, values: Sequence[Expr]) -> Expr:
+class CallBuilder(Protocol):
+    """Builds typed calls of functions."""
+
+    def build_call(self, node: exp.Expr, name: str, *arguments: Expr) -> Expr:
+        """Build the call of a function."""
+        ...
+
+
+def build_row_text(scalars: CallBuilder, node: exp.Expr, values: Sequence[Expr]) -> Expr:
     """Build the text of a row of values; of one value that is a text, as of several.
 
     Claim: two rows have the same text if and only if all their values are the same, where NULL is the same as NULL.
@@ -51,7 +60,7 @@ def guard_missing_values(scalars: Scalars, node: exp.Expr, values: Sequence[Expr
     return row
 
 
-def _build_value_text(scalars: Scalars, node: exp.Expr, value: Expr) -> Expr:
+def _build_value_text(scalars: CallBuilder, node: exp.Expr, value: Expr) -> Expr:
     if value.type is Type.NULL:
         return _NULL
     # 0.0 and -0.0 are equal.
