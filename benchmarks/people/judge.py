@@ -14,7 +14,7 @@ from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from benchmarks.people.statements import Statement
-from benchmarks.people.worlds import EMPTY_GROUPS, ReferenceFailed, Worlds
+from benchmarks.people.worlds import EMPTY_GROUPS, EQUAL_VALUES, ReferenceFailed, Worlds
 from dpsql.errors import BackendError, Error, InternalError
 
 RIGHT, DOCUMENTED, WRONG = "right", "documented difference", "wrong"
@@ -30,6 +30,8 @@ CENT = 0.0101
 _ROUND = re.compile(r"\bROUND\b", re.IGNORECASE)
 NEAR, NEIGHBORS = 0.06, 0.3
 """By which part of the largest value of its column a quantile may be off, and by which part it may be where a group has few values."""
+TIES = 0.5
+"""By which part of its largest value a count may be off where equal values are not divided between parts."""
 Row = Sequence[Any]
 
 
@@ -147,7 +149,7 @@ def is_documented(
         return False
     if EMPTY_GROUPS in told and _OVER_GROUPS.search(statement.sql) and len(ours) >= len(theirs):
         return True  # what is computed from groups has those that nobody is in among them, as the notice says
-    scales = find_scales(statement, theirs, NEIGHBORS)
+    scales = find_scales(statement, theirs, TIES if EQUAL_VALUES in told else NEIGHBORS)
     left = list(ours)
     for row in theirs:
         place = next(

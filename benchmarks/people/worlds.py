@@ -27,7 +27,7 @@ from dpsql.policy import load
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import postgres
-from differential.documented import EMPTY_GROUPS, told
+from differential.documented import EMPTY_GROUPS, EQUAL_VALUES, told
 from differential.world import LOSS
 from entropy import SeededEntropy
 
@@ -183,4 +183,4 @@ def _open_spark(plain: Mapping[str, duckdb.DuckDBPyConnection]) -> Iterator[Refe
         session.stop()
 
 
-__all__ = ["EMPTY_GROUPS", "ReferenceFailed", "Worlds", "open_worlds"]
+__all__ = ["EMPTY_GROUPS", "EQUAL_VALUES", "ReferenceFailed", "Worlds", "open_worlds"]

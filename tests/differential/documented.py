@@ -23,6 +23,7 @@ LISTED_KEYS = "Keys alone"
 SUMS_OF_NOBODY = "Sums of nobody"
 QUANTILES_OF_NOBODY = "Quantiles of nobody"
 COUNT_IF_OF_NOBODY = "COUNT_IF of nobody"
+EQUAL_VALUES = "Equal values in one part"
 WIDENED = "Whole numbers without bounds"
 DIFFERENCES: Mapping[str, Difference] = {
     EMPTY_GROUPS: Difference(
@@ -44,6 +45,10 @@ DIFFERENCES: Mapping[str, Difference] = {
     QUANTILES_OF_NOBODY: Difference(
         r"has no count of its values in this query: over no values it is a random value",
         "SELECT MIN(lvl) AS r FROM visits WHERE cost > 1000",
+    ),
+    EQUAL_VALUES: Difference(
+        r"rows with equal values are (in one part|on one side)",
+        "SELECT q AS k0, COUNT(*) AS n0 FROM (SELECT NTILE(3) OVER (ORDER BY lvl) AS q FROM visits) GROUP BY q",
     ),
     WIDENED: Difference(
         r"is a floating-point number, 2\.0 for 2",

@@ -15,6 +15,7 @@ import duckdb
 from differential.documented import (
     COUNT_IF_OF_NOBODY,
     EMPTY_GROUPS,
+    EQUAL_VALUES,
     EVERY,
     LISTED_KEYS,
     QUANTILES_OF_NOBODY,
@@ -200,6 +201,7 @@ def _same_by(
                 and (SUMS_OF_NOBODY in told or COUNT_IF_OF_NOBODY in told)
             )
             or ("q" in letter and (a is None) == (b is None))
+            or ("n" in letter and EQUAL_VALUES in told and None not in (a, b))
             for a, b, letter in zip(ours, theirs, letters, strict=True)
         )
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _KEYS = one_of((1, 1, 2))
 _KINDS = one_of((JoinKind.INNER, JoinKind.INNER, JoinKind.LEFT))
+_COMPARISONS = one_of(("eq", "eq", "is_not_distinct"))
 _AS = {Type.DOUBLE: "cast_double", Type.VARCHAR: "cast_varchar"}
 
 
@@ -60,7 +61,9 @@ def answer_join(relations: Relations, scope: Scope) -> list[Item]:
             return []
         pairs.append((relations.one(fitting), key.name))
     item = relations.brought(scope, named(source), relations.draw(_KINDS))
-    on = (equal(ours, scope.get_column(item.alias, name)) for ours, name in pairs)
+    on = [
+        equal(ours, scope.get_column(item.alias, name), relations.draw(_COMPARISONS)) for ours, name in pairs
+    ]
     return [replace(item, conditions=tuple(on))]
 
 

@@ -16,9 +16,9 @@ def known(scope: Scope) -> list[Column]:
     return scope.list_columns(exp.null())
 
 
-def equal(ours: Expr, theirs: Expr) -> Expr:
+def equal(ours: Expr, theirs: Expr, function: str = "eq") -> Expr:
     """The comparison of two columns that can be compared."""
-    built = build("eq", ours, theirs)
+    built = build(function, ours, theirs)
     if built is None:
         raise TypeError("columns of comparable types are compared")
     return built

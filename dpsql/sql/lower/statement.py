@@ -155,7 +155,7 @@ def lower_statement(
     return _lower_without_windows(statement, rewritten or statement.query, crossing, refused, lower)
 
 
-_MOST_REWRITES = 12
+_MOST_REWRITES = 6
 """The most windows, or groups around them, that are rewritten in one statement: it is lowered anew after each."""
 
 

@@ -22,6 +22,7 @@ from types import MappingProxyType
 from sqlglot import exp
 
 from dpsql.policy import normalize_name
+from dpsql.sql.lower.aggregates import AGGREGATE_CALLS
 from dpsql.sql.lower.aggregates.quantiles import NULLS_PLACED
 from dpsql.sql.lower.group_conditions import wrap_groups
 from dpsql.sql.lower.grouping import WITHOUT_WINDOWS, format_output_name
@@ -39,7 +40,8 @@ _KNOWN = frozenset(
 )  # fmt: skip
 _RELEASED = "released_windows"
 """The mark of a join with released values, which neither adds nor removes rows."""
-_MOST_NODES = 5_000
+_AGGREGATES = frozenset(node for entry in AGGREGATE_CALLS for node in entry.nodes)
+_MOST_NODES = 1_500
 """The most nodes of a statement whose windows are rewritten."""
 _MOST_PARTS = 100
 """The most parts of NTILE: each limit is a released quantile."""
@@ -127,7 +129,7 @@ def _read_aggregate(window: CrossingWindow) -> _WindowValues | None:
     call = window.node.this
     called = call.this if type(call) is exp.Filter else call
     whole = window.order is None if window.frame is None else _is_whole_frame(window.frame)
-    if not whole or not isinstance(called, exp.AggFunc) or call.find(exp.Window, exp.Query) is not None:
+    if not whole or type(called) not in _AGGREGATES or call.find(exp.Window, exp.Query) is not None:
         return None
     return _WindowValues(
         [call],
