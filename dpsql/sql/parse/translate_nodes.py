@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from dpsql.sql.parse import translate_aggregates as aggregates
 from dpsql.sql.parse import translate_calls as calls
 from dpsql.sql.parse import translate_dates as dates
 from dpsql.sql.parse import translate_texts as texts
@@ -202,10 +203,19 @@ _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     **dict.fromkeys((exp.Any, exp.All), calls.translate_any),
     exp.WithinGroup: calls.translate_within_group,
     **dict.fromkeys((exp.ApproxQuantile, exp.Quantile), calls.translate_quantile),
-    exp.Bracket: calls.translate_bracket,
-    exp.ApproxQuantiles: calls.keep_quantiles,
+    exp.Bracket: aggregates.translate_first_of_list,
+    exp.AnyValue: aggregates.translate_any_value,
+    exp.ArrayAgg: aggregates.translate_list,
+    exp.IgnoreNulls: aggregates.translate_list_of_values,
+    exp.ArrayUniqueAgg: aggregates.translate_set,
+    exp.ArraySort: aggregates.translate_sorted_list,
+    exp.GroupConcat: aggregates.translate_joined_text,
+    exp.ApproxQuantiles: aggregates.translate_quantiles,
     exp.ExplodingGenerateSeries: calls.translate_series,
     exp.RegrCount: calls.translate_pair_count,
+    exp.Skewness: aggregates.translate_skewness,
+    exp.Kurtosis: aggregates.translate_kurtosis,
+    exp.Hll: aggregates.translate_sketch,
     exp.Nvl2: calls.translate_nvl2,
     exp.Anonymous: calls.translate_named_call,
     exp.Table: calls.translate_table,
