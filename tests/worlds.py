@@ -122,7 +122,7 @@ def connected(database: Any, policy: Mapping[str, Any], *, ledger: Any = ":memor
     budgets = {}
     for name in rules.list_private_tables():
         spec = rules.get_budget(name)
-        budgets[name] = Budget(spec.accountant, spec.epsilon, spec.delta)
+        budgets[rules.get_account_name(name)] = Budget(spec.accountant, spec.epsilon, spec.delta)
     book = open_ledger(ledger, budgets, clock=lambda: NOON, max_failures=rules.get_failure_limits())
     entropy = RecordingEntropy(SeededEntropy(1))
     engine = Engine(rules, DuckDBBackend(database), book, "ana", entropy)

@@ -113,6 +113,8 @@ def build_analyst_schema(
         _refuse_collated_ids(tables[normalize_name(name)], source.collated_columns)
     for found in tables.values():
         _check_identities(found, tables)
+    if policy.budget.shared:
+        _check_shared_ids(tables)
     return AnalystSchema(tables)
 
 
@@ -203,6 +205,24 @@ def _check_identities(table: AnalystTable, tables: Mapping[str, AnalystTable]) -
                     code="unit_type",
                     hint=suggest_id_type(ours),
                 )
+
+
+def _check_shared_ids(tables: Mapping[str, AnalystTable]) -> None:
+    """Refuse a shared budget where ids of units have different types, so that one unit could have different ids in two tables."""
+    known: dict[Type, tuple[str, ColumnInfo]] = {}
+    for table in tables.values():
+        for spelt, facts in table.columns.values():
+            if table.is_private and facts.is_unit:
+                known.setdefault(facts.type, (f"{table.name}.{spelt}", facts))
+    if len(known) > 1:
+        (ours, our_facts), (theirs, their_facts), *_ = known.values()
+        raise PolicyError(
+            f"tables share a budget, but {ours} is {our_facts.engine_type} and {theirs} is {their_facts.engine_type}: a unit has"
+            " different ids in them",
+            code="shared_ids",
+            hint="cast one of them in a view, so that a unit has the same id in all tables; or write `shared: false` in the"
+            " policy's budget",
+        )
 
 
 def _refuse_collated_ids(table: AnalystTable, collated: frozenset[str]) -> None:

@@ -24,6 +24,7 @@ from dpsql.plan.smooth import match_linear
 from dpsql.plan.steps import list_releases, list_required_subqueries
 from dpsql.planning.choose import choose_plan
 from dpsql.planning.measurement import MeasurementPlan
+from dpsql.policy.names import SHARED_ACCOUNT
 from dpsql.policy.request.loss import RelativeError, Target
 from dpsql.privacy.accounting.events import NOTHING
 
@@ -76,7 +77,7 @@ class LossSearch:
     outer: OuterQuery
     analyses: Mapping[Release, Analysis]
     facts: PublicFacts
-    get_account: Callable[[str], Account]
+    get_accounts: Callable[[Sequence[str]], Mapping[str, Account]]
     delta: Fraction | None
     target: Target
     cap: Fraction | None
@@ -151,10 +152,10 @@ class LossSearch:
             name for release in self.analyses for name in list_private_tables(release.input)
         )
         found = []
-        for table in tables:
-            account = self.get_account(table)
+        for name, account in self.get_accounts(tuple(tables)).items():
             whole = account.accountant.compute_remaining_epsilon(NOTHING, account.limit)
-            found.append((whole, f"the whole budget of {table}"))
+            whose = "the whole shared budget" if name == SHARED_ACCOUNT else f"the whole budget of {name}"
+            found.append((whole, whose))
         if self.cap is not None:
             found.append((self.cap, "the policy's cap for one query"))
         return min(found, key=lambda pair: pair[0])
@@ -176,7 +177,7 @@ class LossSearch:
         self, values: Sequence[_NoisyOutput], epsilon: Fraction
     ) -> Iterator[tuple[_NoisyOutput, float]]:
         """Yield the error of each value at a loss."""
-        parts = split_loss(self.analyses, self.get_account, epsilon, self.delta, self.can_refine)
+        parts = split_loss(self.analyses, self.get_accounts, epsilon, self.delta, self.can_refine)
         plans = {
             release: choose_plan(analysis, part, self.facts, allow_clamps=False)
             for (release, analysis), part in zip(self.analyses.items(), parts, strict=True)
@@ -313,7 +314,7 @@ def _build_search(
         analyzed.outer,
         analyses,
         engine.public_lookups,
-        engine.get_account,
+        engine.get_accounts,
         analyzed.terms.delta,
         target,
         compute_epsilon_cap(engine.policy, analyses),

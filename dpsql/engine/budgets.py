@@ -26,7 +26,7 @@ def get_table_budget(policy: Policy, table: str) -> Budget:
 
 
 def collect_budgets(policy: Policy, analysts: Iterable[str] = ()) -> dict[str | AccountKey, Budget]:
-    """Return the budgets of all private tables, and those of these analysts at each table for which the policy has one.
+    """Return the budgets of all accounts of private tables, and those of these analysts at each where the policy has one.
 
     Raises ProgrammingError for a name that is not a text.
     """
@@ -35,11 +35,12 @@ def collect_budgets(policy: Policy, analysts: Iterable[str] = ()) -> dict[str | 
     for name in names:
         compute_text_digest(name)  # refuses what no ledger can hold
     for table in policy.list_private_tables():
-        found[table] = get_table_budget(policy, table)
+        account = policy.get_account_name(table)
+        found[account] = get_table_budget(policy, table)
         for name in names:
             spec = policy.find_analyst_budget(table, name)
             if spec is not None:
-                found[AccountKey(table, name)] = _build_budget(spec)
+                found[AccountKey(account, name)] = _build_budget(spec)
     return found
 
 
@@ -96,8 +97,9 @@ def iterate_policy_warnings(policy: Policy) -> Iterator[str]:
         name: _compute_largest_epsilon(get_table_budget(policy, name))
         for name in policy.list_private_tables()
     }
-    for name in reach:
-        yield from _describe_weak_budget(name, get_table_budget(policy, name))
+    accounts = {policy.get_account_name(name): get_table_budget(policy, name) for name in reach}
+    for name, own in accounts.items():
+        yield from _describe_weak_budget(name, own)
     yield from _describe_idle_caps(policy, reach)
     yield from _describe_idle_analyst_budgets(policy)
     for name in reach:
@@ -109,6 +111,9 @@ def iterate_policy_warnings(policy: Policy) -> Iterator[str]:
 def describe_capacities(policy: Policy) -> Iterator[str]:
     """Yield what the budgets hold: a line for each different one, and the sum for a unit with rows in several tables."""
     names, own = list(policy.list_private_tables()), dict[Budget, list[str]]()
+    if policy.budget.shared and names:
+        yield from _describe_shared_capacity(policy, names)
+        return
     for name in names:
         own.setdefault(get_table_budget(policy, name), []).append(name)
     for budget, tables in own.items():
@@ -121,6 +126,18 @@ def describe_capacities(policy: Policy) -> Iterator[str]:
         of_delta = f", δ {format_rounded(delta, 6)}" if delta else ""
         yield (
             f"whoever has rows in each of {' and '.join(names)} is protected at the sum of their budgets: ε {float(total):g}{of_delta}"
+        )
+
+
+def _describe_shared_capacity(policy: Policy, names: list[str]) -> Iterator[str]:
+    account = Account.from_budget(get_table_budget(policy, names[0]))
+    holds = describe_capacity(account, account.limit, policy.default_epsilon)
+    yield f"the budget that {' and '.join(names)} share holds {holds}, whichever of them a question reads"
+    if len(names) > 1:
+        of_delta = f", δ {format_rounded(account.budget.delta, 6)}" if account.budget.delta else ""
+        yield (
+            f"whoever has rows in several of them is protected at this budget: ε {float(account.budget.epsilon):g}{of_delta};"
+            " this requires that a unit has the same id in each of them"
         )
 
 

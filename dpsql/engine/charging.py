@@ -27,6 +27,7 @@ from dpsql.errors import (
     ProgrammingError,
 )
 from dpsql.ledger import Quote
+from dpsql.ledger.protocol import Account
 from dpsql.ledger.quote import require_payable
 from dpsql.ledger.workers import Interruptible
 from dpsql.plan.nodes import list_private_tables
@@ -73,6 +74,7 @@ def build_receipt(
                 **({} if entry.box is None else {"box": entry.box}),
                 **({} if entry.reservation is None else {"slice": entry.reservation}),
                 **({"account": entry.account_analyst} if entry.account_analyst else {}),
+                **({"tables": entry.details["tables"]} if "tables" in entry.details else {}),
             }
             for entry in run.entries
         ),
@@ -105,7 +107,7 @@ def build_charge_details(engine: Engine, prepared: QueryRun) -> dict[str, Any]:
 
     `mechanisms` are drawn for this charge. `answered` is the noise of the answer, which differs if a part was released before, or
     is combined with an earlier release; `refinements` and `replayed_entries` are the entries that paid for that. `loss` is the
-    event of all releases, if an entry has another. `earlier_charges` are the charges of earlier steps towards the same target.
+    event of all releases, if an entry has another. `tables` are those that a charge to the shared budget reads. `earlier_charges` are the charges of earlier steps towards the same target.
     """
     event, drawn, answered = prepared.event, prepared.drawn_mechanisms, prepared.mechanisms
     found: dict[str, Any] = {
@@ -126,6 +128,7 @@ def build_charge_details(engine: Engine, prepared: QueryRun) -> dict[str, Any]:
         "loss": None
         if event is None or all(bill.event == event for bill in prepared.table_charges)
         else json.loads(to_json(event)),
+        "tables": list(prepared.tables) if engine.policy.budget.shared else [],
     }
     return found | {name: value for name, value in optional.items() if value}
 
@@ -184,7 +187,7 @@ def reserve_budgets(
     delta: Fraction | None,
     tables: Iterable[str] | None,
 ) -> Reservation:
-    """Reserve of each table what a query of all of it would be charged; see `Connection.reserve`."""
+    """Reserve of each account of these tables what a query of them would be charged; see `Connection.reserve`."""
     names = (
         engine.policy.list_private_tables()
         if tables is None
@@ -192,7 +195,8 @@ def reserve_budgets(
     )
     if not names:
         raise ProgrammingError("a reservation needs a private table, and there is none", code="slice_table")
-    charges = {name: _build_reserved_event(engine, name, epsilon, delta) for name in names}
+    accounts = engine.get_accounts(names)
+    charges = {name: _build_reserved_event(account, epsilon, delta) for name, account in accounts.items()}
     entries = engine.ledger.reserve(charges, analyst=engine.analyst, details=_build_details(engine, charges))
     return Reservation(entries[0].id, engine, end)
 
@@ -220,9 +224,9 @@ def _resolve_private_table(engine: Engine, name: str) -> str:
     return found
 
 
-def _build_reserved_event(engine: Engine, table: str, epsilon: Fraction, delta: Fraction | None) -> Event:
-    """Return the event that is reserved of a table: the loss, and the δ that belongs to it or was requested."""
-    share = compute_proportional_delta(engine.get_account(table), epsilon) if delta is None else delta
+def _build_reserved_event(account: Account, epsilon: Fraction, delta: Fraction | None) -> Event:
+    """Return the event that is reserved of an account: the loss, and the δ that belongs to it or was requested."""
+    share = compute_proportional_delta(account, epsilon) if delta is None else delta
     if not 0 <= share < 1:
         raise LossError("delta is at least 0 and below 1")
     loss = Pure(epsilon)
@@ -251,10 +255,8 @@ def require_payable_loss(engine: Engine, analyzed: QueryRun) -> None:
     if options.is_forecast or isinstance(loss, Target):
         return
     charged = [release for release, analysis in analyzed.analyses.items() if not analysis.is_free]
-    accounts = {
-        name: engine.get_account(name) for release in charged for name in list_private_tables(release.input)
-    }
-    require_payable(engine.ledger, accounts, loss, engine.analyst, engine.reservation)
+    read = (name for release in charged for name in list_private_tables(release.input))
+    require_payable(engine.ledger, engine.get_accounts(read), loss, engine.analyst, engine.reservation)
 
 
 def compute_quotes(engine: Engine, prepared: QueryRun) -> tuple[Quote, ...]:
@@ -347,5 +349,9 @@ def record_failure(engine: Engine, charged: QueryRun, tables: Sequence[str], cod
     """Record a failure after a charge, if there was one; it counts towards a lock."""
     if charged.entries:
         engine.ledger.record_failure(
-            tables, charged.entries[0], analyst=engine.analyst, query=charged.query.sql, code=code
+            [*engine.get_accounts(tables)],
+            charged.entries[0],
+            analyst=engine.analyst,
+            query=charged.query.sql,
+            code=code,
         )

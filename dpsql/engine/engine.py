@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -227,14 +227,19 @@ class Engine:
 
     @cached_property
     def _accounts(self) -> dict[str, Account]:
-        return {
+        found = {
             table: Account.from_budget(get_table_budget(self.policy, table))
             for table in self.policy.list_private_tables()
         }
+        return found | {self.policy.get_account_name(table): account for table, account in found.items()}
 
-    def get_account(self, table: str) -> Account:
-        """Return the budget of a private table, with its accountant and limit."""
-        return self._accounts[table]
+    def get_account(self, name: str) -> Account:
+        """Return the budget of a private table or of an account's name, with its accountant and limit."""
+        return self._accounts[name]
+
+    def get_accounts(self, tables: Iterable[str]) -> dict[str, Account]:
+        """Return the accounts that pay for these private tables, by their names: each once, however many of its tables there are."""
+        return {name: self._accounts[name] for name in map(self.policy.get_account_name, tables)}
 
     def cancel(self) -> None:
         """End the running statement for its client, unless it is charged; for other threads to call."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from dpsql.analysis.intervals import derive_answer_intervals, derive_interval
+from dpsql.analysis.public_work import require_bounded_products
 from dpsql.analysis.text_bounds import bound_row_work
 from dpsql.backends import Backend, scratch_database
 from dpsql.errors import BackendError, QueryRejected
@@ -150,6 +151,7 @@ class PublicLookups:
 
     def look_up_multiplicity(self, join: Join) -> int:
         """Return the largest number of rows of the right side of `join` that match one row."""
+        require_bounded_products(join.right, self)
         right = substitute_subqueries(join.right, self._evaluate_subqueries(join.right))
         sql = emit_multiplicity(DUCKDB_COMPILER, replace(join, right=right))
         if sql not in self._multiplicities:
@@ -161,6 +163,7 @@ class PublicLookups:
 
         The query may read values of subqueries on public tables, but no release.
         """
+        require_bounded_products(query, self)
         sql = emit_outer_query(
             substitute_subqueries(query, self._evaluate_subqueries(query)), OriginalTables()
         )
@@ -216,6 +219,7 @@ class PublicLookups:
         for step in list_steps(source) if isinstance(source, OuterQuery) else list_required_steps(source):
             if isinstance(step, Release):
                 raise TypeError("a source that depends on a release cannot be looked up before the release")
+            require_bounded_products(step.outer, self)
             found, _ = self.backend.read_public_rows(
                 emit_outer_query(substitute_subqueries(step.outer, values), OriginalTables())
             )

@@ -19,19 +19,21 @@ from dpsql.privacy.accounting.events import BoundedRange, Pure
 
 def split_loss(
     analyses: Mapping[Release, Analysis],
-    get_account: Callable[[str], Account],
+    get_accounts: Callable[[Sequence[str]], Mapping[str, Account]],
     epsilon: Fraction,
     delta: Fraction | None,
     can_refine: Callable[[Sequence[str]], bool],
 ) -> list[LossShare]:
     """Return the loss share of each release, in the order of `analyses`; `delta` None takes a share of the budget's delta.
 
-    `can_refine` says, for the tables that a release reads, whether it may be refined by coupled noise.
+    `get_accounts` gives the accounts that pay for tables, by their names. `can_refine` says, for the tables that a release reads,
+    whether it may be refined by coupled noise.
 
     A release has a weight of one for each aggregate, which minimizes the mean of the logs of all errors. Free releases have none.
     Raises QueryRejected with code "epsilon_small" if a share is too small to be charged.
 
-    Claim: for each table, the spends of the releases that read it add up to at most the spend of one release at the requested loss.
+    Claim: for each account, the spends of the releases that read its tables add up to at most the spend of one release at the
+    requested loss.
     Why: each release has a share of that spend, in the accountant's own measure, rounded down.
     Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3 (composition adds spends up).
     """
@@ -39,21 +41,24 @@ def split_loss(
     weights = [
         0 if analysis.is_free else max(1, len(release.aggregations)) for release, analysis in analyses.items()
     ]
+    charged = [get_accounts(read) for read in tables]
     totals = {
-        table: sum(weight for weight, read in zip(weights, tables, strict=True) if table in read)
-        for table in dict.fromkeys(name for read in tables for name in read)
+        name: sum(weight for weight, accounts in zip(weights, charged, strict=True) if name in accounts)
+        for name in dict.fromkeys(name for accounts in charged for name in accounts)
     }
-    accounts = {table: get_account(table) for table in totals}
     return [
         replace(
             _build_loss_share(
-                [(accounts[table], _compute_weight_share(weight, totals[table])) for table in read],
+                [
+                    (account, _compute_weight_share(weight, totals[name]))
+                    for name, account in accounts.items()
+                ],
                 epsilon,
                 delta,
             ),
             refinable=can_refine(read),
         )
-        for weight, read in zip(weights, tables, strict=True)
+        for weight, accounts, read in zip(weights, charged, tables, strict=True)
     ]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from dpsql.analysis.images import iterate_key_conditions
 from dpsql.analysis.listed_keys import PRESENT, reads_whole_table
+from dpsql.analysis.public_work import require_bounded_products
 from dpsql.analysis.release_analysis import analyze_release
 from dpsql.analysis.stability import PublicFacts, require_bounded_joins
 from dpsql.analysis.text_bounds import require_bounded_texts
@@ -32,9 +33,10 @@ def finish_statement(
 ) -> OuterQuery:
     """Return the statement as its releases decide it; `facts` looks up public tables, `work` are the engine's rules for functions.
 
-    Raises QueryRejected if groups must be public and are not, or if one row or unit could be too much work for the engine.
+    Raises QueryRejected if groups must be public and are not, or if one row or unit, or the public rows, could be too much work.
     """
     outer = _resolve_needs(lowered, facts)
+    require_bounded_products(outer, facts)
     require_bounded_texts(outer, work)
     require_bounded_joins(outer, facts)
     return outer

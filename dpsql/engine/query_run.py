@@ -41,7 +41,7 @@ from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import Statistic
 from dpsql.policy.request.query import Query, ResolvedQuery
 from dpsql.privacy.accounting.events import Composed, Event
-from dpsql.privacy.accounting.partitions.boxes import Box
+from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box
 from dpsql.privacy.mechanisms.entropy import Entropy, draw_secret
 from dpsql.results.result import Result
 from dpsql.sql.compile.compiler import PLACEHOLDER, Compiler
@@ -96,6 +96,8 @@ class Refinement:
 class PreparedRelease:
     """One release of a query: the tables that it reads, its share of the loss, its plan and its statement.
 
+    `accounts` has the names of the accounts that pay for the tables; a table that it lacks pays by itself.
+
     The statement is emitted once the plan is verified. `values` are the values of earlier answers in `statement`. `groups` are
     the rows of groups of public rows, if the database does not compute them. `replayed_release` is the stored release that
     answers it, `refinement` the refinement of a stored one; both are None for a new release. `dialect` is that of the engine
@@ -113,11 +115,20 @@ class PreparedRelease:
     dialect: Dialect = DUCKDB
     groups: PublicGroups = field(default_factory=dict, hash=False)
     secret: str = field(default=PLACEHOLDER, repr=False, compare=False)
+    accounts: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def with_statement(self, groups: PublicGroups) -> PreparedRelease:
         """Return the release with its statement, in which `groups` of public rows are written as constants."""
         read = substitute_subqueries(self.plan.analysis, {}, groups)
         return replace(self, statement=emit_statement(self.plan, read, self.dialect), groups=groups)
+
+    def list_charged_boxes(self) -> tuple[tuple[str, Box], ...]:
+        """Return the accounts that the release is charged to, each once, with the box that it reads; the whole of a shared one."""
+        boxes = compute_boxes(self.plan.analysis.release).items()
+        named = ((self.accounts.get(table, table), table, box) for table, box in boxes)
+        return tuple(
+            dict.fromkeys((account, box if account == table else WHOLE) for account, table, box in named)
+        )
 
     @property
     def event(self) -> Event | None:
@@ -447,13 +458,20 @@ class QueryRun:
 
     @cached_property
     def table_charges(self) -> tuple[TableCharge, ...]:
-        """Return the charge of each part of a table: that of all releases that read the same part."""
+        """Return the charge of each part of an account: that of all releases that read the same part.
+
+        Claim: what an account is charged bounds the loss of one unit by all releases that read any of its tables.
+        Why: a release that reads several tables of one account is charged to it once, since its loss bounds a change of all rows of
+        one unit in all tables at once (`dpsql.policy.models` refuses other tables); different releases compose. A shared account has
+        no parts: charges to parts compose in parallel within one table alone.
+        Source: Dwork, Roth 2014, Theorem 3.16 (composition), and the source of each accountant.
+        """
         read: dict[tuple[str, Box], list[Event | None]] = {}
         for release in self.releases:
-            for table, box in compute_boxes(release.plan.analysis.release).items():
-                read.setdefault((table, box), []).append(release.event)
-        events = ((table, _compose_events(parts), box) for (table, box), parts in read.items())
-        return tuple(TableCharge(table, event, box) for table, event, box in events if event is not None)
+            for account, box in release.list_charged_boxes():
+                read.setdefault((account, box), []).append(release.event)
+        events = ((account, _compose_events(parts), box) for (account, box), parts in read.items())
+        return tuple(TableCharge(account, event, box) for account, event, box in events if event is not None)
 
 
 def _compose_events(events: Sequence[Event | None]) -> Event | None:

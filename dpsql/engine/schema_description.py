@@ -49,6 +49,20 @@ def _describe_table(found: AnalystTable, policy: Policy) -> TableDescription:
     )
 
 
+def describe_protection(policy: Policy, found: AnalystTable) -> str:
+    """Return whom a table protects and where the unit of a row is found: the comment of the table in a database's catalog."""
+    if not found.is_private:
+        return "public"
+    unit, place = policy.privacy_unit, policy.describe_unit(found.name)
+    match policy.get_unit(found.name).kind:
+        case "row":
+            return f"private: it protects each {unit}; each row is one"
+        case "column":
+            return f"private: it protects each {unit}; the unit column is {place}"
+        case "indirect":
+            return f"private: it protects each {unit}, found {place}"
+
+
 def _describe_unit(found: AnalystTable, policy: Policy) -> str:
     """Return the privacy unit of a table's rows, in the policy's words."""
     if not found.is_private:
@@ -89,6 +103,6 @@ def _describe_rules(found: AnalystTable, policy: Policy) -> Iterator[str]:
     if declared.min_frequency > 1:
         yield f"a group or a value is shown only if at least {declared.min_frequency:,} units are behind it, by noisy counts"
     yield (
-        f"budget: ε {float(budget.epsilon):g}, δ {float(budget.delta):g}, accountant {budget.accountant}; "
+        f"budget{' of all tables together' if budget.shared else ''}: ε {float(budget.epsilon):g}, δ {float(budget.delta):g}, accountant {budget.accountant}; "
         f"neighbors: {policy.neighbors}"
     )

@@ -134,7 +134,8 @@ def choose(engine: Engine, analyzed: QueryRun) -> QueryRun:
     require_payable_loss(engine, analyzed)
     terms = analyzed.terms.with_epsilon(resolve_epsilon(engine, analyzed))
     can_couple = engine.release_store.can_couple
-    shares = split_loss(analyzed.analyses, engine.get_account, terms.epsilon, terms.delta, can_couple)
+    shares = split_loss(analyzed.analyses, engine.get_accounts, terms.epsilon, terms.delta, can_couple)
+    accounts = {name: engine.policy.get_account_name(name) for name in engine.policy.list_private_tables()}
     allow_clamps = not isinstance(terms.loss, Target)  # what a clamp cuts off is not known beforehand
     releases = tuple(
         PreparedRelease(
@@ -143,6 +144,7 @@ def choose(engine: Engine, analyzed: QueryRun) -> QueryRun:
             choose_plan(analysis, share, analyzed.lookups, allow_clamps=allow_clamps),
             share,
             dialect=engine.backend.dialect,
+            accounts=accounts,
         )
         for (release, analysis), share in zip(analyzed.analyses.items(), shares, strict=True)
     )

@@ -189,6 +189,15 @@ def _describe_guarantee(connection: Connection, publication: Publication) -> Ite
         if not state.analyst:
             yield f"| {_escape_line(state.name)} | {format_rounded(state.epsilon, 6)} | {format_rounded(state.delta, 6)} | {state.accountant} |"
     yield ""
+    tables = [*map(_escape_line, policy.list_private_tables())]
+    if len(tables) > 1:
+        listed = ", ".join(tables)
+        yield (
+            f"The shared budget bounds what any {unit} loses over {listed} together."
+            if policy.budget.shared
+            else f"A {unit} with rows in several of {listed} is protected at the sum of their budgets."
+        )
+        yield ""
     yield (
         "A noisy column `x` is followed by `x_low` and `x_high`: an interval that contains the number without noise in 95% of"
         " cases. If the policy does not list the groups, small groups are left out by a rule that is itself noisy."

@@ -12,10 +12,11 @@ from sqlalchemy import pool, types
 from sqlalchemy.engine import URL, default, reflection
 from sqlalchemy.sql import compiler
 
+from dpsql.engine.schema_description import describe_protection
 from dpsql.plan.types import Type
 
 if TYPE_CHECKING:
-    from sqlalchemy.engine.interfaces import ConnectArgsType, ReflectedColumn
+    from sqlalchemy.engine.interfaces import ConnectArgsType, ReflectedColumn, ReflectedTableComment
 
     from dpsql.backends.analyst_schema import AnalystSchema, AnalystTable
 
@@ -125,7 +126,14 @@ class DpsqlDialect(default.DefaultDialect):
     def get_columns(
         self, connection: sa.Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[ReflectedColumn]:
-        """Return a table's columns with their types, and whether they may be NULL."""
+        """Return a table's columns with their types, whether they may be NULL, and their bounds, values and rules as comments."""
+        found, described = (
+            _require_table(connection, table_name, schema),
+            _get_driver(connection).describe().get_table(table_name),
+        )
+        comments = {
+            each.name: ", ".join(filter(None, [*each.notes, each.span])) or None for each in described.columns
+        }
         return [
             {
                 "name": name,
@@ -133,9 +141,19 @@ class DpsqlDialect(default.DefaultDialect):
                 "nullable": facts.nullable,
                 "default": None,
                 "autoincrement": False,
+                "comment": comments[name],
             }
-            for name, facts in _require_table(connection, table_name, schema).columns.values()
+            for name, facts in found.columns.values()
         ]
+
+    @reflection.cache
+    def get_table_comment(
+        self, connection: sa.Connection, table_name: str, schema: str | None = None, **kw: Any
+    ) -> ReflectedTableComment:
+        """Return whom the table protects, with the unit column, and the rules on contributions and budget."""
+        found, driver = _require_table(connection, table_name, schema), _get_driver(connection)
+        rules = driver.describe().get_table(table_name).rules
+        return {"text": "; ".join([describe_protection(driver.engine.policy, found), *rules])}
 
     def get_pk_constraint(
         self, connection: sa.Connection, table_name: str, schema: str | None = None, **kw: Any
@@ -173,9 +191,12 @@ class DpsqlDialect(default.DefaultDialect):
         return []
 
 
+def _get_driver(connection: sa.Connection) -> Any:
+    return connection.connection.driver_connection
+
+
 def _get_catalog(connection: sa.Connection) -> AnalystSchema:
-    driver: Any = connection.connection.driver_connection
-    found: AnalystSchema = driver.engine.catalog
+    found: AnalystSchema = _get_driver(connection).engine.catalog
     return found
 
 

@@ -45,6 +45,30 @@ def require_one_spelling(wanted: Iterable[AccountKey], stored: Iterable[AccountK
             )
 
 
+def require_one_sharing(wanted: Iterable[AccountKey], stored: Iterable[AccountKey]) -> None:
+    """Require that a ledger has one shared budget or budgets of tables, from its first use on, and not both.
+
+    Claim: all charges for a table are in one account, whatever the policy said before.
+    Why: with both, what was charged to a table's own account would be missing in the shared one, and the other way round.
+
+    Raises:
+        PolicyError: `budget_changed`, if the ledger has the other kind.
+    """
+    asked = {key.is_shared for key in wanted}
+    if len(asked | {key.is_shared for key in stored}) < 2:
+        return
+    words = (
+        ("one budget for all tables", "a budget for each table")
+        if True in asked
+        else ("a budget for each table", "one budget that all tables share")
+    )
+    raise PolicyError(
+        f"the policy has {words[0]}, but the ledger has {words[1]}",
+        code="budget_changed",
+        hint="write `shared` into the policy's budget as it was, or begin a new ledger, whose budget adds to this one",
+    )
+
+
 def _normalize_key(key: AccountKey) -> AccountKey:
     return AccountKey(normalize_account_name(key.table), normalize_account_name(key.analyst))
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Final
 
 from dpsql.errors import LossError, OperationalError
+from dpsql.policy.names import SHARED_ACCOUNT
 from dpsql.privacy.accounting.events import require_exact_positive
 
 # The privacy budget of one table, and the periods of budgets that renew.
@@ -103,9 +104,15 @@ class FailureLimit:
         """Raise OperationalError (`table_locked`) for a table that is locked."""
         if self.is_locked(table, failures):
             times = "once" if failures == 1 else f"{failures} times"
+            shared = table == SHARED_ACCOUNT
+            what, name = (
+                ("all tables of the shared budget are", f'"{table}"')
+                if shared
+                else (f"the table {table} is", table)
+            )
             raise OperationalError(
-                f"the table {table} is locked because queries failed {times} while they ran",
+                f"{what} locked because queries failed {times} while they ran",
                 code="table_locked",
                 hint="nothing was charged; ask the data owner to find the cause and to unlock the table:"
-                f' dpsql ledger unlock LEDGER {table} --reason "…"',
+                f' dpsql ledger unlock LEDGER {name} --reason "…"',
             )

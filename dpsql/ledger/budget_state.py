@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
+from dpsql.policy.names import SHARED_ACCOUNT
 from dpsql.privacy.accounting.events import Charge
 from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box
 
@@ -13,8 +14,10 @@ from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box
 class AccountKey(NamedTuple):
     """The key of an account: a table's own, or, with an `analyst`, that analyst's at the table.
 
-    >>> str(AccountKey("visits")), str(AccountKey("visits", "ana"))
-    ('table visits', 'table visits for analyst ana')
+    The account that all tables of a policy share has the name `SHARED_ACCOUNT` in place of a table's.
+
+    >>> str(AccountKey("visits")), str(AccountKey("visits", "ana")), str(AccountKey("shared budget"))
+    ('table visits', 'table visits for analyst ana', 'the shared budget')
     """
 
     table: str
@@ -25,8 +28,19 @@ class AccountKey(NamedTuple):
         """Return the owner of the account: the table's name, or "<table> for <analyst>"."""
         return f"{self.table} for {self.analyst}" if self.analyst else self.table
 
+    @property
+    def is_shared(self) -> bool:
+        """Return whether this is an account of the budget that all tables share."""
+        return self.table == SHARED_ACCOUNT
+
+    @property
+    def owner(self) -> str:
+        """Return whose budget it is, as in "the budget of …"; all tables share one."""
+        return self.name.replace(self.table, "all tables", 1) if self.is_shared else self.name
+
     def __str__(self) -> str:
-        return f"table {self.table}" + (f" for analyst {self.analyst}" if self.analyst else "")
+        whose = f"the {self.table}" if self.is_shared else f"table {self.table}"
+        return whose + (f" for analyst {self.analyst}" if self.analyst else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import TypeVar
 from sqlalchemy import Connection, insert
 
 from dpsql.errors import DatabaseError, IntegrityError, InterfaceError, OperationalError, PolicyError
-from dpsql.ledger.accounts import AccountBook, require_one_spelling
+from dpsql.ledger.accounts import AccountBook, require_one_sharing, require_one_spelling
 from dpsql.ledger.anchor import AnchorFile, read_anchored_head, require_same_database
 from dpsql.ledger.balance import AMEND
 from dpsql.ledger.budget_state import AccountKey
@@ -276,6 +276,7 @@ def _store_missing_accounts(connection: Connection, journal: Journal, book: Acco
     """Store the accounts that the ledger does not have yet, and take over the limits of those that it has."""
     stored = read_accounts(connection, journal.digests)
     require_one_spelling(book.accounts, stored)
+    require_one_sharing(book.accounts, stored)
     for key in tuple(book.accounts):
         if key in stored:
             book.take_stored_limit(key, stored[key], journal.digests)

@@ -179,6 +179,7 @@ def _get_named_entry(named: Mapping[str, Any], reader: LedgerReader) -> Entry:
     recorded |= {"box": entry.box} if entry.box is not None else {}
     recorded |= {"slice": entry.reservation} if entry.reservation is not None else {}
     recorded |= {"account": entry.account_analyst} if entry.account_analyst else {}
+    recorded |= {"tables": entry.details["tables"]} if "tables" in entry.details else {}
     for name, value in recorded.items():
         _require_equal(number, name, named.get(name), value)
     if unknown := named.keys() - recorded.keys():

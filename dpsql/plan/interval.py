@@ -198,6 +198,20 @@ def get_time_at(microseconds: Fraction) -> dt.time:
     return (_EPOCH + dt.timedelta(microseconds=math.floor(microseconds))).time()
 
 
+def get_value_at(position: End, kind: Type) -> Value:
+    """Return the value of a type at a position; None without a position, and where the type has no values on the number line.
+
+    >>> get_value_at(Fraction(3), Type.INTEGER), get_value_at(Fraction(719163), Type.DATE), get_value_at(None, Type.DOUBLE)
+    (3, datetime.date(1970, 1, 1), None)
+    """
+    if position is None:
+        return None
+    try:
+        return _VALUES[kind](position) if kind in _VALUES else None
+    except (ValueError, OverflowError):  # before the year 1, after 9999, or beyond all numbers
+        return None
+
+
 def format_interval(values: Interval, kind: Type) -> str:
     """Return an interval of values of a type in words: the ends of dates and times are dates and times.
 
@@ -221,6 +235,13 @@ _POINTS: Mapping[Type, Callable[[Fraction], object]] = {
     Type.TIME: get_time_at,
 }
 """The value at a position, for each type that is not numeric."""
+_VALUES: Mapping[Type, Callable[[Fraction], Value]] = {
+    Type.INTEGER: math.floor,
+    Type.DOUBLE: float,
+    Type.DATE: get_date_at,
+    Type.TIMESTAMP: get_timestamp_at,
+    Type.TIME: get_time_at,
+}
 DAY = Interval(Fraction(0), Fraction(24 * 60 * 60 * 10**6 - 1))
 """The positions of times of day, in microseconds after midnight."""
 

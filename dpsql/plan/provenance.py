@@ -95,6 +95,11 @@ def trace_expression(expr: Expr, relation: Relation) -> tuple[tuple[Release, Exp
     return tuple((branch.release, replace_parts(expr, branch.known)) for branch in below)
 
 
+def trace_conditions(relation: Relation) -> tuple[tuple[Release, tuple[Expr, ...]], ...]:
+    """Return the expressions that decide which rows of a relation are kept, for each release that the rows come from."""
+    return tuple((branch.release, branch.filters) for branch in _find_branches(relation) or ())
+
+
 def count_branches(relation: Relation) -> int:
     """Return the number of branches of a relation with provenance."""
     return len(_find_branches(relation) or ())

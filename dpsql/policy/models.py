@@ -35,7 +35,14 @@ from dpsql.policy.fields import (
     Version,
     to_dict,
 )
-from dpsql.policy.names import NameMap, find_declared_name, is_row, normalize_account_name, normalize_name
+from dpsql.policy.names import (
+    SHARED_ACCOUNT,
+    NameMap,
+    find_declared_name,
+    is_row,
+    normalize_account_name,
+    normalize_name,
+)
 from dpsql.policy.problem import KeyPath, Problem, make_problem_error, make_problems_error, suggest_choice
 from dpsql.policy.readings import FileReading, TableReading
 from dpsql.policy.tables import AnalystBudget, BudgetSpec, Link, Table, Unit, to_name_map
@@ -128,9 +135,11 @@ def list_policy_problems(budget: BudgetSpec | None, tables: Mapping[str, Table |
         if table is None:
             continue
         if budget is not None and not table.public:
-            problems += [
-                found.with_parents("tables", name) for found in _iterate_budget_problems(budget, table)
+            own = [
+                *_iterate_budget_problems(budget, table),
+                *_iterate_sharing_problems(budget, name, table),
             ]
+            problems += [found.with_parents("tables", name) for found in own]
         for place, link in _iterate_links(table):
             found = find_link_problem(name, link, known, circles if link is table.unit_link else {})
             problems += [found.with_parents("tables", name, *place, "references")] if found else []
@@ -169,6 +178,34 @@ def _iterate_budget_problems(default: BudgetSpec, table: Table) -> Iterator[Prob
         hint = "give the table's budget a small delta such as 1e-7, or delete min_frequency"
         words = "needs a budget with a delta above 0: with delta 0 no group with an unknown key is ever shown"
         yield Problem(("min_frequency",), "delta_required", words, hint)
+
+
+_SEPARATE = "write `shared: false` in the policy's budget, so that each table has a budget of its own"
+
+
+def _iterate_sharing_problems(default: BudgetSpec, name: str, table: Table) -> Iterator[Problem]:
+    """Yield what keeps a private table from sharing the policy's budget, and a name that only the shared account has.
+
+    Claim: if there is none, the loss of each release bounds a change of all rows of one unit, in all tables at once.
+    Why: the rows of a table belong to units with ids, and a release bounds what all rows of one id change. Where each row is a unit,
+    its release says nothing about rows of the same person elsewhere; and charges to parts of a table add up by place, but a unit
+    need not be in the same part of two tables.
+    """
+    if normalize_account_name(name) == SHARED_ACCOUNT:
+        words = f"the name {SHARED_ACCOUNT} is that of the budget that tables share"
+        yield Problem((), "reserved_name", words, "declare a view with another name in its place")
+    if not default.shared:
+        return
+    if table.budget is not None:
+        words = "is not allowed here, because the policy's budget is shared by all tables"
+        yield Problem(("budget",), "shared_budget", words, f"delete this key, or {_SEPARATE}")
+    if is_row(table.unit):
+        words = "a table with `unit: row` cannot share a budget: its rows have no id by which a unit is known in other tables"
+        hint = f"set `unit` to the column with the unit's id, or {_SEPARATE}"
+        yield Problem(("unit",), "shared_row", words, hint)
+    if table.partition:
+        words = "is not allowed in a table that shares a budget: a unit may be in different parts of different tables"
+        yield Problem(("partition",), "shared_partition", words, f"delete this key, or {_SEPARATE}")
 
 
 V = TypeVar("V")
@@ -300,11 +337,17 @@ class Policy(Model):
         return tuple(name for name, table in self.tables.items() if not table.public)
 
     def get_failure_limits(self) -> dict[str, int]:
-        """Return the number of failures that locks each private table, where the policy sets one."""
-        most = {
-            name: self.tables[name].max_failures or self.max_failures for name in self.list_private_tables()
-        }
-        return {name: count for name, count in most.items() if count is not None}
+        """Return the number of failures that locks each account of tables, where the policy sets one: the least of its tables."""
+        least: dict[str, int] = {}
+        for name in self.list_private_tables():
+            count, account = self.tables[name].max_failures or self.max_failures, self.get_account_name(name)
+            if count is not None:
+                least[account] = min(count, least.get(account, count))
+        return least
+
+    def get_account_name(self, name: str) -> str:
+        """Return the name of the ledger's account that pays for a private table: its own, or that of the shared budget."""
+        return SHARED_ACCOUNT if self.budget.shared else name
 
     def get_budget(self, name: str) -> BudgetSpec:
         """Return the budget of a private table: its own keys, then the policy's. Raises PolicyError otherwise."""

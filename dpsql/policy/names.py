@@ -10,6 +10,8 @@ V = TypeVar("V")
 
 DEFAULT_SCHEMA = "main"
 """The schema of tables that are named without one."""
+SHARED_ACCOUNT = "shared budget"
+"""The name, in the ledger, of the account that tables share (`budget: {shared: true}`). No private table may have it."""
 _UNSEEN = frozenset({"Cf", "Cn"})
 _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 

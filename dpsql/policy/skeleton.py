@@ -143,13 +143,15 @@ privacy_unit: {privacy_unit}
 # add_remove hides whether a unit is in the data at all; replace hides only the contents of its rows.
 neighbors: add_remove
 
-# The budget of each private table, for all answers together.
+# The budget of all private tables together, or of each, for all answers.
 #   epsilon     total privacy loss: about 1 is strong, above 10 is weak
 #   delta       0, or far below 1 / (number of units), such as 1e-7; groups with unknown keys need it above 0
 #   accountant  how losses add up: zcdp (default when delta is above 0), gdp, basic or pure
+#   shared      true: all private tables share one budget, which bounds what a unit with rows in several tables loses. A unit
+#               must have the same id in all of them. false: each table has a budget of its own, and they add up
 budget:
   epsilon: {epsilon}
-  delta: {delta}
+  delta: {delta}{shared}
 
 # Change this whenever the data changes: receipts and the ledger record the version that an answer was computed from.
 data_version: "1"
@@ -186,7 +188,7 @@ data_version: "1"
 #   min_frequency    minimum number of distinct units behind a group that is shown (above 1 needs a delta)
 #   partition        columns that are constant for a unit, such as a site: a query of one part charges that part alone
 #   max_epsilon      maximum epsilon of one query of this table
-#   budget           epsilon, delta or accountant of this table alone
+#   budget           epsilon, delta or accountant of this table alone (not with a shared budget)
 # Each column has a type, and may have
 #   bounds: [lowest, highest]   for numbers, dates and timestamps; a number without bounds cannot be summed
 #   values: [a, b, c]           all values, if they are public: groups are then known in advance
@@ -262,8 +264,20 @@ def skeleton(
         privacy_unit="TODO" if decided.privacy_unit is None else quote_yaml(decided.privacy_unit),
         epsilon=decided.epsilon or "TODO",
         delta=decided.delta or "TODO",
+        shared="\n  shared: true" if _can_share_budget(schema, decided) else "",
     )
     return head + "\n".join(lines) + "\n"
+
+
+def _can_share_budget(schema: Schema, decided: Decisions) -> bool:
+    """Return whether several tables may be private, and none of them has a unit for each row."""
+    own = [
+        decided.tables.get(normalize_name(name), TableDecision())
+        for name in schema
+        if not find_name_problem(name, "table", dots=False)
+    ]
+    private = [each for each in own if not each.public and not each.omitted]
+    return len(private) > 1 and not any(is_row(each.unit) for each in private)
 
 
 def find_declarable_type(duckdb_type: str) -> ColumnType | None:

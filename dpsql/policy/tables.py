@@ -165,6 +165,16 @@ class BudgetSpec(Model):
         default=None,
         description="daily, weekly, monthly or yearly: the budget starts again, and the guarantee holds for each period. Default: never.",
     )
+    shared: bool = Field(
+        default=False,
+        description="true: all private tables share one budget, so that it bounds what a unit loses over all of them together. "
+        "Each unit must have the same id in all of them. Default: each table has a budget of its own.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _drop_default_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `shared` out while it is false, so that the digest of a policy does not depend on a key that it does not have."""
+        return {key: value for key, value in rest(self).items() if key != "shared" or value}
 
     @model_validator(mode="after")
     def _require_delta(self) -> BudgetSpec:

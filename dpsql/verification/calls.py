@@ -13,7 +13,7 @@ import math
 import random
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -154,8 +154,12 @@ def column(place: int, kind: Type, interval: Interval | None = None) -> Column:
     return Column(f"t{place}", "c", ColumnInfo(kind, kind.value, interval or Interval()))
 
 
-CONSTANT_TEXTS = frozenset({"trim_characters", "ltrim_characters", "rtrim_characters"})
-"""Entries whose second argument is a constant on all engines but DuckDB."""
+CONSTANT_TEXTS: Mapping[str, tuple[int, ...]] = {
+    "trim_characters": (1,),
+    "ltrim_characters": (1,),
+    "rtrim_characters": (1,),
+}
+"""The arguments of entries that are constants on all engines but DuckDB."""
 
 
 _CONSTANTS_OF: Mapping[str, tuple[Value, ...]] = {
@@ -170,11 +174,11 @@ def calls(
     intervals: Sequence[Interval] | None = None,
     most: int = 8,
     *,
-    constants: bool = False,
+    constants: Collection[int] = (),
 ) -> Iterator[Call]:
     """Calls of an entry over columns, with constants where it wants some; at least one of each entry.
 
-    With `constants`, all arguments after the first are.
+    The arguments at the places `constants` are constants, too.
 
     Arithmetic of whole numbers has a form for columns that are known to be small, which holds what they are not.
     """
@@ -182,7 +186,7 @@ def calls(
         yield from calls(function, types, [Interval(-1, 1)] * len(types), most, constants=constants)
     places: list[list[Expr]] = [
         [Literal(value, kind) for value in _CONSTANTS_OF.get(function.name, CONSTANTS[kind])]
-        if place in function.literals or (place and (constants or function.name == "in"))
+        if place in function.literals or place in constants or (place and function.name == "in")
         else [column(place, kind, intervals[place] if intervals else None)]
         for place, kind in enumerate(types)
     ]

@@ -176,6 +176,30 @@ def test_fanout_is_counted_as_the_join_compares(keys: str, column: dict[str, Any
         assert prepared.plan.analysis.bound.rows == expected
 
 
+@pytest.mark.parametrize(
+    ("keys", "condition", "expected"),
+    [
+        ("NULL, NULL, NULL, 1, 1", "x IS NOT DISTINCT FROM y", 3),
+        ("NULL, 1, 1", "y IS NOT DISTINCT FROM x", 2),
+        ("NULL, NULL, 1, 2", "x IS NOT DISTINCT FROM y AND y > 1", 2),
+        ("1, 2, 3", "x IS NOT DISTINCT FROM x", 3),
+        ("1, 2, 3", "x IS NOT DISTINCT FROM y OR y = 2", 3),
+    ],
+)
+def test_fanout_counts_null_where_the_join_matches_it(keys: str, condition: str, expected: int) -> None:
+    """IS NOT DISTINCT FROM joins a row with NULL to all public rows with NULL."""
+    database = duckdb.connect()
+    database.execute(f"CREATE TABLE t AS SELECT 1 AS x; CREATE TABLE q AS SELECT unnest([{keys}]) AS y")
+    rules = policy(unit="row")
+    rules["tables"] = {
+        "t": {"unit": "row", "columns": {"x": {"type": "integer"}}},
+        "q": {"public": True, "columns": {"y": {"type": "integer"}}},
+    }
+    with dpsql.connect(database, policy=rules, ledger=":memory:", epsilon=1) as con:
+        prepared = con.explain(f"SELECT COUNT(*) FROM t LEFT JOIN q ON {condition}").prepared
+        assert prepared.plan.analysis.bound.rows == expected
+
+
 def test_too_large_a_fanout_is_refused() -> None:
     """A join that could repeat a unit's rows beyond what sums can hold is refused."""
     with pytest.raises(dpsql.QueryRejected) as caught:

@@ -54,8 +54,10 @@ REFUSED = [
     "SELECT COUNT(*) FROM people\u200b",
     "SELECT COUNT(*) FROM ｐｅｏｐｌｅ",
     "SELECT COUNT(*) FROM pеople",
-    "WITH people AS (SELECT * FROM regions) SELECT COUNT(*) FROM people",
-    "WITH people(id) AS (SELECT 1) SELECT COUNT(DISTINCT id) FROM people",
+    "WITH people AS (SELECT * FROM regions) SELECT COUNT(age) FROM people",
+    "WITH people AS (SELECT * FROM regions) SELECT COUNT(main.people.name) FROM people",
+    "WITH people AS (SELECT * FROM people) SELECT COUNT(main.people.age) FROM people",
+    "WITH people AS (SELECT 1 AS id), people AS (SELECT * FROM people) SELECT COUNT(*) FROM people",
     "WITH RECURSIVE people AS (SELECT 1 UNION ALL SELECT 1 FROM people) SELECT COUNT(*) FROM people",
     "SELECT COUNT(*) FROM people AS people(age, id)",
     "SELECT COUNT(*) FROM people, regions AS people",
@@ -85,6 +87,33 @@ def test_every_spelling_names_the_same_table(table: str, town: Connection) -> No
     plan = prepared(town, f"SELECT COUNT(*), AVG(age) FROM {table}")
     assert plan.tables == ("people",)
     assert cells(town, plan) == cells(town, prepared(town, "SELECT COUNT(*), AVG(age) FROM people"))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "WITH people AS (SELECT * FROM people) SELECT COUNT(*), AVG(age) FROM people",
+        "WITH People AS (SELECT * FROM PEOPLE) SELECT COUNT(*), AVG(age) FROM people",
+        "WITH p AS (SELECT * FROM people), regions AS (SELECT * FROM p) SELECT COUNT(*), AVG(age) FROM regions",
+        "WITH people AS (WITH people AS (SELECT * FROM people) SELECT * FROM people) SELECT COUNT(*), AVG(age) FROM people",
+        "WITH regions AS (SELECT * FROM people), people AS (SELECT * FROM regions) SELECT COUNT(*), AVG(age) FROM people",
+        "WITH people AS (SELECT 1 AS age) SELECT COUNT(*), AVG(age) FROM main.people",
+    ],
+)
+def test_common_table_of_the_name_is_what_its_query_reads(sql: str, town: Connection) -> None:
+    """Rows of the private table stay private under its own name and under the public one's, and are charged."""
+    plan = prepared(town, sql)
+    assert plan.tables == ("people",)
+    assert cells(town, plan) == cells(town, prepared(town, "SELECT COUNT(*), AVG(age) FROM people"))
+
+
+def test_common_table_of_a_private_name_may_be_public(town: Connection) -> None:
+    """Where a query reads public rows only, the name of a private table reads nothing of it, and costs nothing."""
+    for sql in (
+        "WITH people AS (SELECT * FROM regions) SELECT COUNT(*) FROM people",
+        "WITH people(id) AS (SELECT 1) SELECT COUNT(DISTINCT id) FROM people",
+    ):
+        assert prepared(town, sql).tables == ()
 
 
 def test_qualified_column_is_the_same_column(town: Connection) -> None:

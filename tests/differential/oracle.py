@@ -147,9 +147,9 @@ def agree(
     `roots`, values may be standard deviations: the variance has a lattice, and its root is as near as their squares are.
     """
     if ordered:
-        same = _same_by(names, told, roots=roots)
+        same = _same_by(names, told, roots=roots, mild=mild)
         return len(ours) == len(theirs) and all(map(same, ours, theirs))
-    same = _same_by(["s"] * len(names) if mild else names, told, roots=roots)
+    same = _same_by(names, told, roots=roots, mild=mild)
     left = sorted(ours, key=_order)
     for row in sorted(theirs, key=_order):
         place = next((at for at, mine in enumerate(left) if same(mine, row)), None)
@@ -176,9 +176,10 @@ def agree(
 
 
 def _same_by(
-    names: Sequence[str], told: AbstractSet[str] = EVERY, *, roots: bool = False
+    names: Sequence[str], told: AbstractSet[str] = EVERY, *, roots: bool = False, mild: bool = False
 ) -> Callable[[Row, Row], bool]:
-    letters = [name[:1] for name in names]
+    # A smaller statement may have lost the names that say what is in a column.
+    letters = [name[:1] + "sr" * mild for name in names]
     (*_, counted) = [None, *(place for place, name in enumerate(names) if name == "n0")]
 
     def same(ours: Row, theirs: Row) -> bool:
@@ -186,14 +187,19 @@ def _same_by(
         return all(
             _same(a, b)
             or (roots and _same_squares(a, b))
-            or (b is None and letter in ("r", "v") and not nobody and QUANTILES_OF_NOBODY in told)
             or (
                 b is None
-                and letter == "s"
+                and any(each in letter for each in "rv")
+                and not nobody
+                and QUANTILES_OF_NOBODY in told
+            )
+            or (
+                b is None
+                and "s" in letter
                 and a == 0
                 and (SUMS_OF_NOBODY in told or COUNT_IF_OF_NOBODY in told)
             )
-            or (letter == "q" and (a is None) == (b is None))
+            or ("q" in letter and (a is None) == (b is None))
             for a, b, letter in zip(ours, theirs, letters, strict=True)
         )
 

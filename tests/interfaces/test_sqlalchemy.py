@@ -56,6 +56,21 @@ def test_declared_tables_and_columns_are_reflected(engine: sa.Engine) -> None:
         assert sum(state.queries for state in driver.budget().values()) == 0
 
 
+def test_comments_name_the_unit_column(engine: sa.Engine) -> None:
+    """The comment of a table says whom it protects and what its budget is, that of a column its bounds or values."""
+    inspector = sa.inspect(engine)
+    told = inspector.get_table_comment("visits")["text"] or ""
+    assert told.startswith(
+        "private: it protects each patient; the unit column is patient_id; at most 10 rows per patient"
+    )
+    assert "budget: ε " in told
+    assert inspector.get_table_comment("regions")["text"] == "public"
+    comments = {column["name"]: column["comment"] for column in inspector.get_columns("visits")}
+    assert (comments["patient_id"], comments["plan"]) == ("privacy unit", "never NULL, A, B, C")
+    reflected = sa.Table("visits", sa.MetaData(), autoload_with=engine)
+    assert (reflected.comment, reflected.c.patient_id.comment) == (told, "privacy unit")
+
+
 def test_statements_of_the_expression_language(engine: sa.Engine) -> None:
     """Parameters, limits, CASE, casts and functions, over reflected tables, as plain SQL answers them."""
     visits = sa.Table("visits", sa.MetaData(), autoload_with=engine)

@@ -187,7 +187,7 @@ FAULTS = (
     Fault(
         "every-release-at-the-full-price",
         "dpsql.engine.loss_split:split_loss",
-        "_compute_weight_share(weight, totals[table])",
+        "_compute_weight_share(weight, totals[name])",
         "Fraction(1)",
         "a statement with two releases loses twice what was asked for",
         "tests/api/test_several_releases.py::test_releases_of_a_statement_share_its_loss",

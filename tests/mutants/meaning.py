@@ -444,6 +444,22 @@ FAULTS = (
         f"{_NULL_GROUPS}::test_sums_over_groups_read_all_groups",
     ),
     Fault(
+        "sums-of-nobody-are-numbers-above",
+        "dpsql.sql.compile.outer_query:list_added_sums",
+        "added - others",
+        "added",
+        "a sum of no values counts as one where groups are aggregated again",
+        f"{_OCCUPIED}::test_sum_of_no_values_is_null_where_groups_are_aggregated",
+    ),
+    Fault(
+        "sums-of-nobody-are-numbers-beside-totals",
+        "dpsql.sql.compile.outer_query:list_running_totals",
+        "added - others",
+        "added",
+        "a sum of no values is a number beside a running total of it",
+        f"{_OCCUPIED}::test_sum_of_no_values_is_null_for_all_that_reads_it",
+    ),
+    Fault(
         "values-of-one-of-many-rows",
         "dpsql.sql.lower.release_builder:KeyDependentColumns._look_up_source",
         "facts.look_up_multiplicity(Join(source, source, JoinKind.INNER, theirs)) > 1",

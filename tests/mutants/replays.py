@@ -236,7 +236,7 @@ FAULTS = (
         "dpsql.engine.charging:record_failure",
         """
         if charged.entries:
-            engine.ledger.record_failure(tables, charged.entries[0], analyst=engine.analyst, query=charged.query.sql, code=code)
+            engine.ledger.record_failure([*engine.get_accounts(tables)], charged.entries[0], analyst=engine.analyst, query=charged.query.sql, code=code)
         """,
         "pass",
         "a query that fails may be asked again and again",

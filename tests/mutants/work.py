@@ -6,9 +6,68 @@ from .fault import Fault
 
 _ATTACK = "tests/attacks/test_a46_plans_that_explode.py"
 _HINTS = "tests/sql/test_fuzzing.py::test_hint_costs_no_more_than_reading_the_text"
+_PRODUCTS = "tests/analysis/test_public_work.py::test_products_are_refused_before_they_are_made"
 _GROWING = f"{_ATTACK}::test_growing_statements_are_planned_in_bounded_work"
 
+_RECURSIVE = "tests/sql/test_recursive_tables.py"
+
 FAULTS = (
+    Fault(
+        "steps-of-any-number",
+        "dpsql.sql.lower.recursive_tables:_run_steps",
+        "None if found and found[-1][-1] == steps else [row[:-1] for row in found]",
+        "[row[:-1] for row in found]",
+        "a recursive query that does not end is answered with a part of its rows",
+        f"{_RECURSIVE}::test_recursion_without_an_end_is_refused_soon",
+    ),
+    Fault(
+        "recursions-each-by-itself",
+        "dpsql.sql.lower.recursive_tables:_compute_rows",
+        "context.source_counter.recursion_work += work * (len(found) // len(box.rows) + 1)",
+        "",
+        "a statement of many recursive queries takes the work of each before its charge",
+        f"{_RECURSIVE}::test_recursions_of_a_statement_share_their_work",
+    ),
+    Fault(
+        "recursive-texts-that-grow",
+        "dpsql.sql.lower.recursive_tables:_check_item",
+        "column.type is Type.VARCHAR and not copied",
+        "False",
+        "each step of a recursive query doubles a text",
+        f"{_RECURSIVE}::test_what_is_private_or_may_grow_is_refused",
+    ),
+    Fault(
+        "any-number-of-selects",
+        "dpsql.sql.parse.parse:_check_length",
+        "sum(token.token_type is TokenType.SELECT for token in tokens) > MAX_SELECTS",
+        "False",
+        "thousands of SELECTs are parsed, though no plan has so many",
+        f"{_ATTACK}::test_long_texts_are_refused_before_they_are_parsed",
+    ),
+    Fault(
+        "products-of-public-rows",
+        "dpsql.analysis.public_work:require_bounded_products",
+        "total > MOST_PUBLIC_ROWS",
+        "False",
+        "a subquery over three ranges takes the engine for as long as its analyst likes",
+        _PRODUCTS,
+    ),
+    Fault(
+        "products-made-to-count-them",
+        "dpsql.engine.lookups:PublicLookups.look_up_multiplicity",
+        "require_bounded_products(join.right, self)",
+        "pass",
+        "a product is made to look up how many rows a key of it has, before it is refused",
+        _PRODUCTS,
+    ),
+    Fault(
+        "products-of-answers-count-once",
+        "dpsql.analysis.public_work:_PublicWork._bound_relation_rows",
+        "self.bound_rows(relation.left) * self._bound_matches(relation)",
+        "self.bound_rows(relation.left) + self._bound_matches(relation)",
+        "the rows of a chain of products are taken for a sum",
+        _PRODUCTS,
+    ),
     Fault(
         "derived-columns-of-no-size",
         "dpsql.sql.lower.derived_tables:derive_column_info",
@@ -90,7 +149,7 @@ FAULTS = (
     Fault(
         "unpayable-loss-planned",
         "dpsql.engine.charging:require_payable_loss",
-        "require_payable(engine.ledger, accounts, loss, engine.analyst, engine.reservation)",
+        "require_payable(engine.ledger, engine.get_accounts(read), loss, engine.analyst, engine.reservation)",
         "",
         "a loss beyond the whole budget is planned before it is refused",
         f"{_ATTACK}::test_unaffordable_loss_is_refused_before_planning[pure-plan]",

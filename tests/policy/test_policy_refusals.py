@@ -143,6 +143,10 @@ BAD = [
     ("budget: {epsilon: 1}", "budget: {eps: 1}", 19, "tables.visits.budget.eps", "unknown_key"),
     ("partition: plan", "partition: plann", 9, "tables.patients.partition", "unknown_column"),
     ("partition: plan", "partition: [plan, plann]", 9, "tables.patients.partition[1]", "unknown_column"),
+    *(
+        (BUDGET, f"budget: {{epsilon: 3, delta: 1e-7, shared: {value}}}", 4, "budget.shared", "wrong_type")
+        for value in ("1", "person", "[patients]")
+    ),
     ("partition: plan", "partition: [plan, PLAN]", 9, "tables.patients.partition", "partition_repeated"),
     ("partition: plan", "partition: []", 9, "tables.patients.partition", "partition_shape"),
     ("partition: plan", "partition: 3", 9, "tables.patients.partition", "partition_shape"),
@@ -270,6 +274,64 @@ def test_all_problems_of_a_file_are_listed_in_its_order() -> None:
     assert error.message.splitlines()[-1] == "6 problems, the first here"
     assert error.code == "version"
     assert "did you mean rows_per_unit?" in (error.hint or "")
+
+
+SHARED = """\
+version: 1
+privacy_unit: patient
+budget: {epsilon: 3, delta: 1e-7, shared: true}
+tables:
+  patients:
+    unit: patient_id
+    rows_per_unit: 1
+    columns: {plan: {type: varchar, values: [A, B]}}
+  visits:
+    link: {column: patient_id, references: patients.patient_id}
+    rows_per_unit: 20
+    columns: {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "key", "code"),
+    [
+        ("rows_per_unit: 20", "rows_per_unit: 20\n    budget: {epsilon: 1}", 12, "budget", "shared_budget"),
+        ("rows_per_unit: 20", "rows_per_unit: 20\n    budget: {}", 12, "budget", "shared_budget"),
+        (
+            "link: {column: patient_id, references: patients.patient_id}\n    rows_per_unit: 20",
+            "unit: row",
+            10,
+            "unit",
+            "shared_row",
+        ),
+        (
+            "link: {column: patient_id, references: patients.patient_id}\n    rows_per_unit: 20",
+            "unit: ROW",
+            10,
+            "unit",
+            "shared_row",
+        ),
+        ("rows_per_unit: 1\n", "rows_per_unit: 1\n    partition: plan\n", 8, "partition", "shared_partition"),
+    ],
+)
+def test_a_table_that_cannot_share_a_budget_is_refused(
+    old: str, new: str, line: int, key: str, code: str
+) -> None:
+    """Each hint says how to give tables budgets of their own, and the unchanged policy is accepted."""
+    assert load(SHARED).budget.shared
+    assert SHARED.count(old) == 1
+    error = refused(SHARED.replace(old, new))
+    table = "patients" if key == "partition" else "visits"
+    assert (error.code, error.position and error.position.line) == (code, line)
+    assert f"tables.{table}.{key}" in error.message
+    assert "write `shared: false`" in (error.hint or "")
+
+
+@pytest.mark.parametrize("name", ["shared budget", "Shared  Budget", "SHARED BUDGET"])
+def test_no_private_table_has_the_name_of_the_shared_account(name: str) -> None:
+    """Its budget would be taken for the shared one; a public table has none."""
+    assert refused(changed(("  visits:", f"  {name}:"))).code == "reserved_name"
+    assert load(changed(("  regions:", f"  {name}:"))).tables[name].public
 
 
 def test_a_flood_of_problems_is_cut_short() -> None:

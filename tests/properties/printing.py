@@ -114,7 +114,9 @@ def _constant(literal: Literal) -> str:
         case bool() as truth:
             return str(truth).upper()
         case int() | float() as number:
-            mark = "e0" if isinstance(number, float) and "e" not in str(number) else ""
+            # A constant with an exponent is a DOUBLE, one with a point alone a DECIMAL.
+            double = isinstance(number, float) and not literal.exact and "e" not in str(number)
+            mark = "e0" if double else ""
             return f"{number}{mark}" if str(number)[0] != "-" else f"({number}{mark})"
         case str() as text:
             return "'" + text.replace("'", "''") + "'"

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import assume, given
 from properties.oracle import Bench, Case, cases
 from properties.printing import user_sql
 from properties.profiles import WIDE
+from properties.schema import Rules
 
 from dpsql.analysis.number_types import is_float
 from dpsql.engine.plan_completion import finish_statement
@@ -50,6 +52,28 @@ def test_printed_plan_is_a_sentence(case: Case) -> None:
     text = user_sql(case.outer)
     assert in_grammar(text)
     assert BENCH.backend.can_parse(text)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "m // 2 = m + x",
+        "x * m + 1 < CAST(x AS FLOAT) / 3",
+        "CAST(CAST(m AS FLOAT) AS FLOAT) = x - 1",
+        "ROUND(x * 2, 1) IN (0.1, 0.5)",
+        "x IN (0.1e0, 0.5)",
+        "NULLIF(m * 1000000, x) > 0",
+        "GREATEST(x + m, m) BETWEEN 0.1 AND x",
+    ],
+)
+def test_rounding_to_float_is_read_back(condition: str) -> None:
+    """What lowering rounds to FLOAT is printed with CAST, which is not rounded once more."""
+    catalog, facts = BENCH.engine(Rules()).catalog, BENCH.facts({})
+    texts = [f"SELECT COUNT(*) AS c FROM y WHERE {condition}"]
+    for _ in range(2):
+        lowered = lower_statement(parse_statement(texts[-1]), catalog, facts, (), None, at=NOON)
+        texts.append(user_sql(finish_statement(lowered, facts, {})))
+    assert texts[1] == texts[2]
 
 
 def parts(part: Any) -> Iterator[Any]:

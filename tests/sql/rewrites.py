@@ -23,8 +23,11 @@ class Rewrite:
 
 
 _PLAIN: dict[str, str] = {
+    "WITH RECURSIVE t(n) AS (SELECT MAX(age) FROM visits UNION ALL SELECT n + 1 FROM t WHERE n < 9) SELECT COUNT(n) FROM t": "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 9) SELECT COUNT(n) FROM t",
+    "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT COUNT(n) FROM t": "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 100) SELECT COUNT(n) FROM t",
+    "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n / 2 FROM t WHERE n < 9) SELECT COUNT(n) FROM t": "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT CAST(n * 2 AS BIGINT) FROM t WHERE n < 9) SELECT COUNT(n) FROM t",
     "SELECT MIN(cost) FROM (SELECT cost, PERCENT_RANK() OVER (ORDER BY cost) AS p FROM visits) WHERE p >= 0.5": "SELECT QUANTILE_CONT(cost, 0.5) FROM visits",
-    "SELECT COUNT(p) FROM (SELECT NTILE(4) OVER (ORDER BY cost) AS p FROM visits)": "SELECT CASE WHEN cost <= 40 THEN 1 ELSE 2 END AS part, COUNT(*) FROM visits GROUP BY part",
+    "SELECT COUNT(p) FROM (SELECT NTILE(4) OVER (ORDER BY cost, age) AS p FROM visits)": "SELECT COUNT(p) FROM (SELECT NTILE(4) OVER (ORDER BY cost) AS p FROM visits)",
     "SELECT COUNT(p) FROM (SELECT ROW_NUMBER() OVER (ORDER BY salary) AS p FROM staff)": "SELECT QUANTILE_CONT(salary, 0.5) FROM staff",
     "SELECT COUNT(*) FROM visits WHERE age < 'forty'": "SELECT COUNT(*) FROM visits WHERE age < 40",
     "SELECT COUNT(*) FROM visits WHERE age < '40.5'": "SELECT COUNT(*) FROM visits WHERE age < 40.5",
@@ -41,7 +44,7 @@ _PLAIN: dict[str, str] = {
     "SELECT COUNT(note COLLATE NOCASE) FROM visits WHERE note COLLATE NOCASE = 'fever'": "SELECT COUNT(note) FROM visits WHERE LOWER(note) = 'fever'",
     "SELECT COUNT(*) FROM visits WHERE note COLLATE \"C\" = 'Fever'": "SELECT COUNT(*) FROM visits WHERE note = 'Fever'",
     "SELECT SUM(COLUMNS('cost|age')) FROM visits": "SELECT SUM(age), SUM(cost) FROM visits",
-    "SELECT COUNT(*) FROM visits WHERE note.trim().upper() = 'FEVER'": "SELECT COUNT(*) FROM visits WHERE UPPER(TRIM(note)) = 'FEVER'",
+    "SELECT COUNT(*) FROM visits WHERE main.upper(note) = 'FEVER'": "SELECT COUNT(*) FROM visits WHERE UPPER(note) = 'FEVER'",
     "SELECT COUNT(*) FROM visits WHERE note ILIKE ANY ('f%', 'c%')": "SELECT COUNT(*) FROM visits WHERE note ILIKE 'f%' OR note ILIKE 'c%'",
     "SELECT COUNT(*) FROM visits WHERE note NOT ILIKE ANY ('f%', 'c%')": "SELECT COUNT(*) FROM visits WHERE note NOT ILIKE 'f%' OR note NOT ILIKE 'c%'",
     "SELECT COUNT(*) FROM visits WHERE note NOT IN ANY ('a')": "SELECT COUNT(*) FROM visits WHERE note = ANY(['a'])",
@@ -320,7 +323,7 @@ REWRITES: tuple[Rewrite, ...] = (
         dialect="postgres",
     ),
     Rewrite(
-        "SELECT PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY cost) OVER () FROM visits",
+        "SELECT PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY cost) FROM visits",
         "SELECT APPROX_PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY cost) FROM visits",
         dialect="tsql",
     ),

@@ -150,7 +150,7 @@ ASKED: dict[str, tuple[str, Any, str]] = {
 """The statement, what it is given, and the condition that it has then."""
 REFUSED = {
     "LATERAL that reads the tables before": (
-        "SELECT plan, SUM(v.s) FROM people p, LATERAL (SELECT SUM(f) AS s FROM t WHERE t.id = p.id) v GROUP BY plan",
+        "SELECT plan, SUM(v.f) FROM people p, LATERAL (SELECT f FROM t WHERE t.id = p.id) v GROUP BY plan",
         "JOIN (SELECT unit, SUM(x) AS s FROM … GROUP BY unit) AS q ON q.unit = t.unit",
         "SELECT plan, SUM(v.s) FROM people p JOIN (SELECT id, SUM(f) AS s FROM t GROUP BY id) AS v ON v.id = p.id GROUP BY plan",
     ),

@@ -54,12 +54,11 @@ WORDS = {
     ),
     "SELECT COUNT(note COLLATE NOCASE) FROM visits": ("compared by their bytes", "LOWER(note)"),
     'SELECT COUNT(note COLLATE "C") FROM visits': ("compared by their bytes", "note without COLLATE"),
-    "SELECT note.upper(), COUNT(*) FROM visits GROUP BY 1": ("called after a dot", "UPPER(note)"),
-    "SELECT COUNT(*) FROM visits v WHERE v.note.trim().left(2) = 'a'": (
+    "SELECT main.upper(note), COUNT(*) FROM visits GROUP BY 1": ("called after a dot", "UPPER(note)"),
+    "SELECT COUNT(*) FROM visits v WHERE main.trim(v.note).left(2) = 'a'": (
         "called after a dot",
         "LEFT(TRIM(v.note), 2)",
     ),
-    "SELECT COUNT(*) FROM visits WHERE ('a').upper() = note": ("called after a dot", "UPPER(('a'))"),
     "SELECT SUM(COLUMNS(['cost'])) FROM visits": ("stands for several columns", "SELECT SUM(cost)"),
     "SELECT AVG(COLUMNS('cost|age')) FROM visits": ("stands for several columns", "AVG(age), AVG(cost)"),
     "SELECT COUNT(*) FROM visits WHERE list_contains(note, 'x')": ("are read as rows", "UNNEST(t.list)"),

@@ -41,6 +41,7 @@ REWRITTEN = (
     "WITH q AS (SELECT x AS age, ROW_NUMBER() OVER (ORDER BY x, k) AS r, COUNT(x) OVER () AS n FROM t) SELECT MIN(CASE WHEN r >= 0.5 * n THEN age END) FROM q AS w",
     "WITH q AS (SELECT *, ROW_NUMBER() OVER (ORDER BY x) AS r FROM t WHERE k > 0), p AS (SELECT COUNT(*) AS n FROM t WHERE k > 0) SELECT MIN(CASE WHEN r < 0.25 * n THEN 9999 ELSE x END) FROM q CROSS JOIN p",
     "SELECT MIN(CASE WHEN r >= 0.5 * n THEN x END) FROM (SELECT x, ROW_NUMBER() OVER (ORDER BY x) AS r, (SELECT COUNT(*) FROM t) AS n FROM t) AS q",
+    "SELECT MIN(CASE WHEN r >= 0.5 * n THEN x END) FROM (SELECT x, ROW_NUMBER() OVER (ORDER BY x NULLS FIRST) AS r, COUNT(*) OVER () AS n FROM t) AS q",
     "SELECT MIN(CASE WHEN s >= 0.5 THEN x END) FROM (SELECT x, ROW_NUMBER() OVER (ORDER BY x) * 1.0 / COUNT(*) OVER () AS s FROM t) AS q",
     "SELECT MIN(CASE WHEN r >= 0.5 * n THEN s END) FROM (SELECT SUM(x) AS s, ROW_NUMBER() OVER (ORDER BY SUM(x)) AS r, COUNT(*) OVER () AS n FROM t GROUP BY k) AS q",
     f"SELECT a.low + b.high FROM (SELECT MIN(x) AS low FROM {RANKED} WHERE r >= 0.5 * n) AS a, (SELECT MIN(CASE WHEN r >= 0.9 * n THEN x END) AS high FROM {RANKED}) AS b",
@@ -68,7 +69,6 @@ UNCHANGED = (
     f"SELECT MIN(CASE WHEN r >= n / 100 * 95 THEN x END) FROM {RANKED}",
     f"SELECT MIN(CASE WHEN c > 0.7 THEN x END) FROM {RANKED}",
     "SELECT MIN(CASE WHEN r >= 0.5 * n THEN x END) FROM (SELECT x, ROW_NUMBER() OVER (ORDER BY x DESC) AS r, COUNT(*) OVER () AS n FROM t) AS q",
-    "SELECT MIN(CASE WHEN r >= 0.5 * n THEN x END) FROM (SELECT x, ROW_NUMBER() OVER (ORDER BY x NULLS FIRST) AS r, COUNT(*) OVER () AS n FROM t) AS q",
     "SELECT MIN(CASE WHEN r >= 0.5 * n THEN x END) FROM (SELECT x, RANK() OVER (ORDER BY x) AS r, COUNT(*) OVER () AS n FROM t) AS q",
     "SELECT MIN(CASE WHEN r >= 0.5 * n THEN x END) FROM (SELECT x, ROW_NUMBER() OVER (ORDER BY k) AS r, COUNT(*) OVER () AS n FROM t) AS q",
     "SELECT MIN(CASE WHEN r >= 0.5 * n THEN x END) FROM (SELECT x, ROW_NUMBER() OVER (ORDER BY x) AS r, COUNT(k) OVER () AS n FROM t) AS q",
@@ -181,8 +181,8 @@ def test_ranked_rows_are_answered_as_quantiles() -> None:
     [
         (UNCHANGED[0], "for a percentile, write QUANTILE_CONT(x, 0.5); for ranks within each unit, OVER (PARTITION BY id …)"),
         (
-            "SELECT p, COUNT(*) FROM (SELECT NTILE(4) OVER (ORDER BY x) AS p FROM t) GROUP BY p",
-            "release the limits between the parts, QUANTILE_CONT(x, 0.25) and so on, then group by them: CASE WHEN x <= 40 THEN 1 ELSE 2 END",
+            "SELECT p, COUNT(*) FROM (SELECT NTILE(4) OVER (ORDER BY x, k) AS p FROM t) GROUP BY p",
+            "number the parts by one value, without a tie-break, in at most 100 parts: NTILE(4) OVER (ORDER BY x)",
         ),
     ],
 )  # fmt: skip

@@ -39,7 +39,7 @@ from dpsql.plan.smooth import is_cut_by_noise, iterate_noisy_divisors, mark_smoo
 from dpsql.policy.names import quote_identifier
 from dpsql.results.rendering import Ends
 from dpsql.sql.compile.compiler import DUCKDB_COMPILER
-from dpsql.sql.compile.outer_query import DRAW, DRAWS, OCCUPIED, ORDINAL, ReleasedTables, emit_simulations
+from dpsql.sql.compile.outer_query import DRAW, DRAWS, ORDINAL, ReleasedTables, emit_simulations
 
 PAIRS = (500, 100)
 """How many pairs of draws there are, or where tables are large."""
@@ -61,13 +61,16 @@ class PublicCopy:
 
 @dataclass(frozen=True, slots=True)
 class DerivedIntervals:
-    """The intervals of the simulated columns of an answer to a query over these tables; `rows` are as the engine gave them."""
+    """The intervals of the simulated columns of an answer to a query over these tables; `rows` are as the engine gave them.
+
+    `marks` are columns of a released table that noise does not move in the simulation: which groups are shown, which sums are NULL.
+    """
 
     outer: OuterQuery
     copies: ReleasedTables
     tables: Mapping[Release, ReleasedTable]
     public_copies: Mapping[str, PublicCopy]
-    occupancy: Mapping[Release, Sequence[bool]]
+    marks: Mapping[Release, Mapping[str, Sequence[bool]]]
     rows: Sequence[tuple[Any, ...]]
     columns: frozenset[int]
     _naming: tuple[int, ...] = field(init=False, repr=False, compare=False)
@@ -112,7 +115,7 @@ class DerivedIntervals:
         width = len(outer.outputs)
         asked = replace(outer, outputs=(*outer.outputs, *(output for _, output in divisors)))
         noisy = [*self.columns, *range(width, width + len(divisors))]
-        sql = emit_simulations(asked, replace(self.copies, sums={}, simulated=True), noisy)
+        sql = emit_simulations(asked, replace(self.copies, simulated=True), noisy)
         found, every = list[Floats](), 0
         pairs = _count_draw_pairs(self.tables.values())
         cut = any(table.plan.clamps for table in self.tables.values())
@@ -144,7 +147,7 @@ class DerivedIntervals:
                     ]
                     for item in table.plan.analysis.release.aggregations
                 ]
-                simulated = _SimulatedTable(self.copies.released[release], table, self.occupancy.get(release))
+                simulated = _SimulatedTable(self.copies.released[release], table, self.marks[release])
                 simulated.create_table(scratch)
                 simulated.simulate_table(scratch, less, cut)
             scratch.register_arrays(DRAWS, {DRAW: np.arange(draws)})
@@ -204,23 +207,22 @@ def list_simulated_columns(
 
 @dataclass(frozen=True, slots=True)
 class _SimulatedTable:
-    """A released table by its name in a query, and which of its groups are shown."""
+    """A released table by its name in a query, and the columns that mark its rows."""
 
     name: str
     table: ReleasedTable
-    occupancy: Sequence[bool] | None
+    marks: Mapping[str, Sequence[bool]]
 
     def create_table(self, scratch: ScratchDatabase) -> None:
         """Make the table as it is, under another name."""
-        rows, inhabited = self.table.rows, self.occupancy
-        added = [(ORDINAL, "BIGINT"), *([] if inhabited is None else [(OCCUPIED, "BOOLEAN")])]
+        rows = self.table.rows
+        added = [(ORDINAL, "BIGINT"), *((name, "BOOLEAN") for name in self.marks)]
         series: list[Sequence[Any]] = (
             list(zip(*rows, strict=True)) if rows else [()] * len(self.table.columns)
         )
         scratch.create_table(self._released_name, [*self.table.columns, *added])
         scratch.fill_table(
-            self._released_name,
-            [*series, list(range(len(rows))), *([] if inhabited is None else [list(inhabited)])],
+            self._released_name, [*series, list(range(len(rows))), *map(list, self.marks.values())]
         )
 
     def simulate_table(

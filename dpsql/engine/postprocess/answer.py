@@ -86,13 +86,8 @@ class PostProcessor:
         """Create the released tables, empty, and copies of the public tables."""
         for part in parts:
             ends = [(end.name, end.type.value) for end in self.copies.interval_ends.get(part.release, ())]
-            occupancy = [(OCCUPIED, "BOOLEAN")] * (part.release in self.copies.occupied)
-            nulls = [
-                (name_null_column(name), "BOOLEAN") for name in self.copies.null_sums.get(part.release, ())
-            ]
-            self.scratch.create_table(
-                self.copies.released[part.release], [*part.columns, *ends, *occupancy, *nulls]
-            )
+            marks = [(name, "BOOLEAN") for name in self._list_marks(part.release)]
+            self.scratch.create_table(self.copies.released[part.release], [*part.columns, *ends, *marks])
         for table, read in self.copies.columns.items():
             columns = list(read.values())
             rows, _ = self.backend.read_public_rows(emit_copy(table, columns))
@@ -114,10 +109,19 @@ class PostProcessor:
             for end in self.copies.interval_ends.get(release, ())
         ]
         series = _split_columns(table.rows, len(table.columns))
-        occupancy = [mark_occupied_groups(table.plan, table)] if release in self.copies.occupied else []
-        nulls = [mark_null_sums(table.plan, table, name) for name in self.copies.null_sums.get(release, ())]
-        columns = [*series, list(range(len(table.rows))), *ends, *occupancy, *nulls]
+        columns = [*series, list(range(len(table.rows))), *ends, *self._mark_rows(release, table).values()]
         self.scratch.fill_table(self.copies.released[release], columns)
+
+    def _list_marks(self, release: Release) -> list[str]:
+        """List the columns that mark groups which are shown, and sums which are NULL, of the released table."""
+        sums = map(name_null_column, self.copies.null_sums.get(release, ()))
+        return [*[OCCUPIED] * (release in self.copies.occupied), *sums]
+
+    def _mark_rows(self, release: Release, table: ReleasedTable) -> dict[str, list[bool]]:
+        """Return the values of these columns by name."""
+        marks = [mark_occupied_groups(table.plan, table)] if release in self.copies.occupied else []
+        marks += [mark_null_sums(table.plan, table, name) for name in self.copies.null_sums.get(release, ())]
+        return dict(zip(self._list_marks(release), marks, strict=True))
 
     def load_intermediate_release(self, running: QueryRun, release: Release) -> None:
         """Load the newest released table if a subquery reads it; tables that only the outer query reads are loaded at the end."""
@@ -230,13 +234,9 @@ class PostProcessor:
         outer = (
             substitute_subqueries(prepared.outer, values, within_releases=False) if values else prepared.outer
         )
-        inhabited = {
-            release: mark_occupied_groups(table.plan, table)
-            for release, table in by_release.items()
-            if release in self.copies.occupied
-        }
+        marks = {release: self._mark_rows(release, table) for release, table in by_release.items()}
         found = DerivedIntervals(
-            outer, self.copies, by_release, dict(self.public_copies), inhabited, rows, columns
+            outer, self.copies, by_release, dict(self.public_copies), marks, rows, columns
         )
         return found if found.has_distinct_rows() else None
 

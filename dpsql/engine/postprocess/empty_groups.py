@@ -249,8 +249,8 @@ def present_table(table: ReleasedTable) -> ReleasedTable:
     Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); Chernozhukov, Fernandez-Val, Galichon 2010, "Quantile and
     probability curves without crossing", Proposition 4 (rearrangement).
 
-    A sum over no rows is noise, which is zero on average, so sums that are added to others keep it: they are only NULL in rows that
-    are shown as they are. Quantiles and means over no rows are not such estimates, and are NULL everywhere.
+    A sum over no rows is noise, which is zero on average, so the table keeps it for what only adds it to others; all else reads it
+    as NULL (`ReleasedTables.emit_released_table`). Quantiles and means over no rows are not such estimates, and are NULL everywhere.
     """
     release = table.plan.analysis.release
     if table.plan.synthesis is not None or release.top is not None:

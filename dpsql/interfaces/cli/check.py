@@ -419,6 +419,7 @@ def _render_policy_summary(rules: Policy) -> Iterator[RenderableType]:
         budget = rules.get_budget(name)
         limit = (
             f"ε {format_rounded(budget.epsilon, 6)}, δ {format_rounded(budget.delta, 6)}, {budget.accountant}"
+            + (", shared" if budget.shared else "")
         )
         rows.append((name, "private", rules.describe_unit(name), f"{found.rows_per_unit:,}", limit))
     yield build_table(("table", "kind", "unit", "rows per unit", "budget"), rows, right=(3,))
@@ -435,13 +436,18 @@ def _render_policy_summary(rules: Policy) -> Iterator[RenderableType]:
 
 def _iterate_warnings(rules: Policy) -> Iterator[str]:
     """Yield warnings about budgets that protect less than an owner may expect."""
+    renewing = {
+        rules.get_account_name(name): rules.get_budget(name)
+        for name in rules.list_private_tables()
+        if rules.get_budget(name).renew is not None
+    }
+    for name, spec in renewing.items():
+        yield (
+            f"{name}: the budget renews ({spec.renew}), so the guarantee is ε {float(spec.epsilon):g} for each"
+            " period, and n times that over n periods"
+        )
     for name in rules.list_private_tables():
-        spec, table = rules.get_budget(name), rules.tables[name]
-        if spec.renew is not None:
-            yield (
-                f"{name}: the budget renews ({spec.renew}), so the guarantee is ε {float(spec.epsilon):g} for each"
-                " period, and n times that over n periods"
-            )
+        table = rules.tables[name]
         if table.partition and rules.neighbors == "replace":
             yield f"{name}: with neighbors: replace, a unit may move between partitions, so partitions are not charged separately"
         for column in table.partition or ():

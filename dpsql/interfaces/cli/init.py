@@ -18,7 +18,7 @@ import typer
 from pydantic_core import PydanticCustomError
 
 from dpsql.api.opening import is_chdb, is_spark
-from dpsql.errors import Error, OperationalError, ProgrammingError
+from dpsql.errors import Error, OperationalError, PolicyError, ProgrammingError
 from dpsql.interfaces.cli.connections import get_default_policy_path, parse_location
 from dpsql.interfaces.cli.options import Database
 from dpsql.interfaces.shell.answers import escape_unprintable
@@ -69,8 +69,9 @@ _COLUMNS = """
 _TYPES = """   The types were guessed from some rows of the files: integer, double, varchar (text), date, timestamp, time, boolean, uuid.
    Numbers that nobody adds up, such as codes, are varchar."""
 _EPSILON = """
-4. The budget: the privacy loss of all answers together, for each table. ε of about 1 is strong, above 10 weak: all answers
-   together change the odds of any guess about one unit by a factor of at most e^ε."""
+4. The budget: the privacy loss of all answers together. ε of about 1 is strong, above 10 weak: all answers together change the
+   odds of any guess about one unit by a factor of at most e^ε. Several tables whose rows belong to units with ids share one
+   budget (shared: true); otherwise each table has a budget of its own, and those of a unit's tables add up."""
 _DELTA = """   δ bounds the probability that this fails. Choose it far below 1 / (number of units), such as 1e-7. 0 is strict, and
    requires that groups are listed."""
 
@@ -365,6 +366,19 @@ def init(
     todo = "run" if interactive else "replace each TODO in it, then run"
     data = place if isinstance(place, Path) else "URL"
     print(f"wrote {target}: {todo} dpsql check {target} {data}")
+    for line in _list_capacities(text):
+        print(line)
+
+
+def _list_capacities(text: str) -> list[str]:
+    """Return what the budgets of a finished policy hold; nothing while decisions are missing."""
+    from dpsql.engine.budgets import describe_capacities
+    from dpsql.policy import load
+
+    try:
+        return list(describe_capacities(load(text)))
+    except PolicyError:
+        return []
 
 
 @dataclass(frozen=True, slots=True)

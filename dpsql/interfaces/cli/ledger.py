@@ -286,6 +286,7 @@ def reset(
 ) -> None:
     """Reset the budget of a table. Earlier answers stay known, so the guarantees before and after add up."""
     from dpsql.engine.budgets import collect_budgets
+    from dpsql.ledger.budget_state import AccountKey
     from dpsql.ledger.open import is_url
     from dpsql.policy import load
 
@@ -295,11 +296,11 @@ def reset(
             f"the ledger {target} does not exist", code="ledger_unavailable", hint="correct the path"
         )
     who = "" if analyst is None else rules.resolve_analyst_name(analyst)
-    name = rules.find_table_name(table) or table
+    declared = rules.find_table_name(table)
+    name = table if declared is None else rules.get_account_name(declared)
     with change.open_ledger(target, collect_budgets(rules, [who])) as book:
         entry = book.reset(name, analyst=who, by=change.author, reason=reason)
-    whose = f"{name} for {who}" if who else name
-    print(f"reset the budget of {whose}: entry {entry.id} of the ledger")
+    print(f"reset the budget of {AccountKey(name, who).owner}: entry {entry.id} of the ledger")
     print("earlier answers stay known: the guarantees before and after the reset add up")
 
 
@@ -330,7 +331,7 @@ def amend(
     with change.open_ledger(target, recorded) as book:
         done = book.amend(known, by=change.author, reason=reason)
     for entry, before, after in done:
-        whose = f"{entry.table} for {entry.account_analyst}" if entry.account_analyst else entry.table
+        whose = AccountKey(entry.table, entry.account_analyst).owner
         print(
             f"the budget of {escape_unprintable(whose)} was {before}; it is now {after}: entry {entry.id} of the ledger"
         )
@@ -346,15 +347,19 @@ def unlock(
 ) -> None:
     """Unlock a table that failures have locked. Find the cause first, since a failure may depend on the data."""
     from dpsql.ledger.budget_state import AccountKey
+    from dpsql.policy.names import SHARED_ACCOUNT
 
     budgets = _read_recorded_budgets(target, change.ledger_key)
     names = {account.table for account in budgets if isinstance(account, AccountKey)}
-    name = next((known for known in sorted(names) if known.lower() == table.lower()), table)
+    # A shared budget is locked as a whole, by whichever of its tables the owner names it.
+    known = next((known for known in sorted(names) if known.lower() == table.lower()), table)
+    name = SHARED_ACCOUNT if SHARED_ACCOUNT in names else known
     with change.open_ledger(target, budgets) as book:
         before = book.get_state(name).failures
         entry = book.unlock(name, by=change.author, reason=reason)
     times = "1 failure" if before == 1 else f"{before} failures"
-    print(f"unlocked the table {name} after {times}: entry {entry.id} of the ledger")
+    what = "all tables" if name == SHARED_ACCOUNT else f"the table {name}"
+    print(f"unlocked {what} after {times}: entry {entry.id} of the ledger")
 
 
 def give_back(

@@ -14,6 +14,7 @@ from typing import Any
 from dpsql.backends.analyst_schema import AnalystSchema, AnalystTable
 from dpsql.backends.pg_catalog_emulator import PgCatalogEmulator
 from dpsql.backends.pg_catalog_rows import OWNER, EmulatedColumn, EmulatedTable, ForeignKey
+from dpsql.engine.schema_description import describe_protection
 from dpsql.interfaces.server.protocol.messages import SERVER_VERSION
 from dpsql.interfaces.server.protocol.values import (
     BOOL,
@@ -173,7 +174,7 @@ def _build_tables(policy: Policy, catalog: AnalystSchema) -> dict[str, EmulatedT
     spelt = {normalize_name(name): name for name in columns}
     return {
         table.name: EmulatedTable(
-            _describe_table(policy, table),
+            describe_protection(policy, table),
             columns[table.name],
             _find_columns(
                 visible_columns[normalize_name(table.name)], _get_primary_key(policy.tables[table.name])
@@ -295,18 +296,24 @@ def _list_columns(policy: Policy, table: AnalystTable) -> list[EmulatedColumn]:
     """List the columns that analysts may use; for a public table, all readable columns."""
     declared = policy.tables[table.name].columns
     return [
-        EmulatedColumn(name, _OIDS[facts.type], not facts.nullable, _describe_column(declared.get(name)))
+        EmulatedColumn(
+            name,
+            _OIDS[facts.type],
+            not facts.nullable,
+            _describe_column(declared.get(name), is_unit=table.is_private and facts.is_unit),
+        )
         for name, facts in table.columns.values()
         if facts.type in _OIDS and (not table.is_private or name in declared)
     ]
 
 
-def _describe_table(policy: Policy, table: AnalystTable) -> str:
-    return f"private: it protects each {policy.privacy_unit}" if table.is_private else "public"
+def _describe_column(column: PolicyColumn | None, *, is_unit: bool) -> str | None:
+    """Describe a column from the policy: whether it is the privacy unit, and its values."""
+    found = [*(["the privacy unit"] if is_unit else []), *filter(None, [_describe_values(column)])]
+    return ", ".join(found) or None
 
 
-def _describe_column(column: PolicyColumn | None) -> str | None:
-    """Describe the values of a column from the policy."""
+def _describe_values(column: PolicyColumn | None) -> str | None:
     if column is None:
         return None
     if column.bounds is not None:

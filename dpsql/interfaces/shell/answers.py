@@ -511,7 +511,10 @@ def describe_failures(states: Iterable[BudgetState], ledger: str) -> Iterator[st
         table = escape_unprintable(state.table)
         line = f"{table}: {times} failed while running; dpsql ledger show {ledger} --kind failure lists them"
         if state.locked:
-            line += f', and the table is locked; unlock it with: dpsql ledger unlock {ledger} {table} --reason "…"'
+            name = f'"{table}"' if state.key.is_shared else table
+            line += (
+                f', and the table is locked; unlock it with: dpsql ledger unlock {ledger} {name} --reason "…"'
+            )
         yield line
 
 

@@ -382,7 +382,7 @@ def _quit_shell(_: SessionState, __: str) -> Reply:
 
 
 COMMANDS = (
-    Command(("d", "dt", "tables"), "[TABLE]", "list the tables, or the columns of one with bounds and values", _describe_tables),
+    Command(("d", "dt", "d+", "dt+", "tables"), "[TABLE]", "list the tables, or the columns of one with bounds and values", _describe_tables),
     Command(("budget",), "", "show the spent and remaining budget of each table", _show_budget),
     Command(("explain",), "SELECT …", "show the plan of a query, its proofs and its price", explain_query),
     Command(("epsilon",), "[ε]", "set the privacy loss of each query", _set_epsilon),

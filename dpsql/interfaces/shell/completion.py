@@ -16,7 +16,7 @@ from dpsql.plan.functions import FUNCTIONS
 from dpsql.policy import normalize_name
 from dpsql.results.description import Description
 from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, iterate_distinct_spellings
-from dpsql.sql.parse.own_calls import NAME as BEST_EXPERT
+from dpsql.sql.parse.own_calls import BEST_EXPERT
 from dpsql.sql.parse.own_calls import NAMES as ENDS
 from dpsql.sql.parse.regressions import CALLS
 from dpsql.sql.parse.scanner import find_open_kind, mask_literals
@@ -104,7 +104,7 @@ def _list_command_candidates(line: str, after: str, words: Vocabulary) -> tuple[
     match name:
         case "\\explain":
             return list_candidates(argument, after, words)
-        case "\\d":
+        case "\\d" | "\\d+":
             options = [Candidate(_quote_name(table), "table") for table in words.tables]
         case "\\format":
             options = [Candidate(each.value, "format") for each in AnswerFormat]

@@ -287,6 +287,18 @@ TEXT_FUNCTIONS = (
     _define_part_function("RIGHT", ("RIGHT('abcdef', 2)", "ef"), "count", size=growth.make_part_size_rule(1)),
     _define_part_function("LEFT_GRAPHEME", ("LEFT_GRAPHEME('née', 2)", "né"), "count"),
     _define_part_function("RIGHT_GRAPHEME", ("RIGHT_GRAPHEME('née', 2)", "ée"), "count"),
+    Function(
+        "left_counted",
+        "LEFT(s, n)",
+        make_fixed_rule(Type.VARCHAR, TEXT, INTEGER),
+        "LEFT({0}, TRY_CAST({1} AS INTEGER))",
+        "defined for every text and number; one beyond 32 bits is NULL",
+        strict=True,
+        names=("left",),
+        size=growth.bound_by_first_text,
+        work=growth.make_byte_work_rule(2),
+        example=("LEFT('abcdef', LENGTH('abc'))", "abc"),
+    ),
     _define_padding("LPAD", ("LPAD('7', 3, '0')", "007")),
     _define_padding("RPAD", ("RPAD('7', 3, '0')", "700")),
     Function(

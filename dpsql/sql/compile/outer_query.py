@@ -5,11 +5,11 @@ It runs on a scratch engine that holds the released tables and copies of public 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.plan.aggregates import AGGREGATES, Moment
-from dpsql.plan.expressions import Column, Expr, ReleasedColumn, Scalar, has_window, walk
+from dpsql.plan.expressions import Call, Column, Expr, ReleasedColumn, Scalar, WindowCall, walk
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -23,7 +23,7 @@ from dpsql.plan.nodes import (
     Source,
     list_released_columns,
 )
-from dpsql.plan.provenance import count_branches, find_provenance, trace_expression
+from dpsql.plan.provenance import count_branches, find_provenance, trace_conditions, trace_expression
 from dpsql.plan.steps import list_steps
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
@@ -61,6 +61,68 @@ def _is_count_or_sum(expr: Expr, release: Release) -> bool:
         len(moments) == 1 and set(moments) <= _ADD_UP
         for moments in (AGGREGATES[item.function].moments for item in named)
     )
+
+
+ReleasedSums = frozenset[tuple[Release, str]]
+"""Sums by their release and name."""
+
+
+def list_added_sums(source: PerUnitGroupBy) -> ReleasedSums:
+    """Return the released columns that groups of released rows only add up, and read nowhere else.
+
+    Claim: it is the same for their total, but for noise, whether such a sum over no values is NULL or a number near 0, unless all
+    are NULL. Every other aggregate, condition and key tells one from the other.
+    Why: SUM leaves NULL out. Noise is zero on average, and without it the total of small groups would be too small.
+    Source: none but the definitions.
+    """
+    read: list[Expr] = [*source.keys]
+    added = set[tuple[Release, Expr]]()
+    for item in source.aggregates:
+        if item.function == "sum" and item.argument is not None and _is_additive(item.argument, source):
+            added.update(trace_expression(item.argument, source.input) or ())
+        else:
+            read += item.arguments
+    others = {
+        (release, part)
+        for expr in read
+        for release, origin in trace_expression(expr, source.input) or ()
+        for part in walk(origin)
+    }
+    others |= {
+        (release, part)
+        for release, conditions in trace_conditions(source.input)
+        for condition in conditions
+        for part in walk(condition)
+    }
+    return frozenset(
+        (release, part.name) for release, part in added - others if isinstance(part, ReleasedColumn)
+    )
+
+
+def list_running_totals(release: Release, read: Sequence[Expr]) -> ReleasedSums:
+    """Return the released columns that expressions over a release only add up by windows, as `list_added_sums` does."""
+    added, others = set[Expr](), set[Expr]()
+    for part in {part for expr in read for part in walk(expr)}:
+        if isinstance(part, WindowCall) and part.function == "sum":
+            added.update(part.arguments)
+    for expr in read:
+        others.update(_iterate_reads_beside_totals(expr, set()))
+    return frozenset((release, part.name) for part in added - others if isinstance(part, ReleasedColumn))
+
+
+def _iterate_reads_beside_totals(expr: Expr, seen: set[int]) -> Iterator[Expr]:
+    """Yield the parts of an expression, without the arguments of SUM over windows that are columns as they are."""
+    if id(expr) in seen:  # a part of one expression, which outlives this
+        return
+    seen.add(id(expr))
+    yield expr
+    parts: Sequence[Expr] = expr.arguments if isinstance(expr, (Call, WindowCall)) else ()
+    if isinstance(expr, WindowCall):
+        if expr.function == "sum":
+            parts = [part for part in parts if not isinstance(part, ReleasedColumn)]
+        parts = [*parts, *expr.partition, *(item.expr for item in expr.order)]
+    for part in parts:
+        yield from _iterate_reads_beside_totals(part, seen)
 
 
 # Emit the query that evaluates expressions over simulated released rows.
@@ -118,6 +180,7 @@ class ReleasedTables:
     released: Mapping[Release, str]
     possibly_empty: frozenset[Release] = frozenset()
     sums: Mapping[Release, Sequence[str]] = field(default_factory=dict)
+    added_sums: ReleasedSums = frozenset()
     omits_empty: bool = True
     over_groups: bool = False
     columns: dict[str, dict[str, Column]] = field(default_factory=dict)
@@ -127,29 +190,24 @@ class ReleasedTables:
     simulated: bool = False
 
     def emit_released_table(self, release: Release, read: Sequence[Expr]) -> str:
-        """Return the released table with these expressions; for simulated releases, the table of one draw."""
-        parts = (part for expr in read for part in walk(expr))
-        found = (part for part in parts if isinstance(part, ReleasedColumn) and part.end_of is not None)
+        """Return the released table with these expressions, its sums over no unit as NULL; for simulated releases, that of one draw."""
+        parts = [part for expr in read for part in walk(expr) if isinstance(part, ReleasedColumn)]
+        found = (part for part in parts if part.end_of is not None)
         self.interval_ends.setdefault(release, {}).update(dict.fromkeys(found))
-        table = quote_identifier(self.released[release])
-        if not self.simulated:
+        table, names = quote_identifier(self.released[release]), {part.name for part in parts}
+        added = self.added_sums | list_running_totals(release, read)
+        sums = [name for name in self.sums.get(release, ()) if name in names and (release, name) not in added]
+        if sums:
+            self.null_sums[release] = self.sums[release]
+        elif not self.simulated:
             return table
-        draw = quote_identifier(DRAW)
-        return f"(SELECT * FROM {table} WHERE {draw} = {quote_identifier(DRAWS)}.{draw}) AS {table}"
-
-    def emit_released_rows(self, release: Release, read: Sequence[Expr]) -> str:
-        """Return the released rows for display: like `emit_released_table`, but sums over no unit are NULL."""
-        table = self.emit_released_table(release, read)
-        names = {part.name for expr in read for part in walk(expr) if isinstance(part, ReleasedColumn)}
-        sums = [name for name in self.sums.get(release, ()) if name in names]
-        if not sums or any(map(has_window, read)):
-            return table
-        self.null_sums[release] = self.sums[release]
-        nulls = (
+        nulls = ", ".join(
             f"CASE WHEN NOT {quote_identifier(name_null_column(name))} THEN {quote_identifier(name)} END AS {quote_identifier(name)}"
             for name in sums
         )
-        return f"(SELECT * REPLACE ({', '.join(nulls)}) FROM {table}) AS {table}"
+        draw = quote_identifier(DRAW)
+        of_draw = f" WHERE {draw} = {quote_identifier(DRAWS)}.{draw}" if self.simulated else ""
+        return f"(SELECT *{f' REPLACE ({nulls})' * bool(sums)} FROM {table}{of_draw}) AS {table}"
 
     def emit_group_conditions(self, release: Release) -> list[str]:
         """Return the condition on the groups that are read."""
@@ -163,7 +221,7 @@ class ReleasedTables:
         if self.over_groups:
             return self
         omits = needs_occupied_groups(source)
-        return replace(self, omits_empty=omits, over_groups=omits)
+        return replace(self, omits_empty=omits, over_groups=omits, added_sums=list_added_sums(source))
 
     def with_step(self, step: Scalar | PublicSubquery) -> ReleasedTables:
         """Return the tables as a subquery reads them: a histogram reads all groups, since each group has an index in it."""
@@ -188,8 +246,6 @@ class OriginalTables:
     def emit_released_table(self, release: Release, read: Sequence[Expr]) -> str:
         """Raise: nothing is released here, so it is never called."""
         raise LookupError(release, read)
-
-    emit_released_rows = emit_released_table
 
     def emit_group_conditions(self, release: Release) -> list[str]:
         """Raise: nothing is released here, so it is never called."""
@@ -303,8 +359,7 @@ def _emit_outer_source(
     read += [item.expr for item in outer.order]
     read += [part for part in (outer.having, outer.qualify) if part is not None]
     if isinstance(outer.source, Release):
-        reading = above.emit_released_rows if traced else above.emit_released_table
-        return reading(outer.source, read), above.emit_group_conditions(outer.source)
+        return above.emit_released_table(outer.source, read), above.emit_group_conditions(outer.source)
     if traced:
         return _emit_traced_source(outer.source, above)
     return emit_from_clause(DUCKDB_COMPILER, outer.source, read, above)

@@ -140,21 +140,39 @@ def emit_multiplicity(compiler: Compiler, join: Join) -> str:
     """Return the query for the most rows of a join's public side that one row can be equal to.
 
     Keys are compared as the join compares them: cleaned, and in the common type of both sides, in
-    which keys that differ as stored may be equal.
+    which keys that differ as stored may be equal. Only IS NOT DISTINCT FROM finds NULL equal to NULL.
     """
-    compared = []
-    for ours, theirs in join.on:
-        shared = find_common_type((ours.type, theirs.type)) or theirs.type
-        text = f"CAST({emit_column(theirs)} AS {shared.value})"
-        compared.append(f"{text} + 0" if shared is Type.DOUBLE else text)  # -0.0 equals 0.0
-    source, _ = emit_from_clause(compiler, join.right, [theirs for _, theirs in join.on])
-    if not compared:
+    alike = _list_null_safe_pairs(join)
+    equal, same = ([_emit_compared_key(*pair) for pair in pairs] for pairs in (join.on, alike))
+    source, _ = emit_from_clause(compiler, join.right, [theirs for _, theirs in (*join.on, *alike)])
+    if not equal and not same:
         return f"SELECT COUNT(*) FROM {source}"
-    there = " AND ".join(f"{text} IS NOT NULL" for text in compared)
+    there = " AND ".join(f"{text} IS NOT NULL" for text in equal) or "TRUE"
     return (
         f"SELECT COALESCE(MAX(row_count), 0) FROM (SELECT COUNT(*) AS row_count FROM {source} "
-        f"WHERE {there} GROUP BY {', '.join(compared)})"
+        f"WHERE {there} GROUP BY {', '.join((*equal, *same))})"
     )
+
+
+def _emit_compared_key(ours: Expr, theirs: Column) -> str:
+    """Return a column as a join compares it."""
+    shared = find_common_type((ours.type, theirs.type)) or theirs.type
+    text = f"CAST({emit_column(theirs)} AS {shared.value})"
+    return f"{text} + 0" if shared is Type.DOUBLE else text  # -0.0 equals 0.0
+
+
+def _list_null_safe_pairs(join: Join) -> list[tuple[Expr, Column]]:
+    """List the values on the left that IS NOT DISTINCT FROM of the join's condition compares with columns on the right."""
+    found: list[tuple[Expr, Column]] = []
+    for part in () if join.condition is None else intervals.iterate_conjuncts(join.condition):
+        if part.function.name != "is_not_distinct":
+            continue
+        for ours, theirs in (part.arguments, part.arguments[::-1]):
+            if not isinstance(theirs, Column) or theirs.source != join.right.alias:
+                continue
+            if all(column.source != join.right.alias for column in iterate_columns(ours)):
+                found.append((ours, theirs))
+    return found
 
 
 def _emit_aggregated_value(compiler: Compiler, measure: Measure) -> str:

@@ -44,6 +44,7 @@ from dpsql.sql.lower.constants import fold_constant
 from dpsql.sql.lower.function_calls import are_widened, is_widened
 from dpsql.sql.lower.node_kinds import is_unnest
 from dpsql.sql.lower.number_types import round_to_decimal
+from dpsql.sql.lower.recursive_tables import names_table
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.star_expansion import apply_star_modifiers
@@ -159,25 +160,42 @@ def get_declared_name(node: exp.Expr, column: Column) -> str:
 
 
 def with_common_tables(context: StatementContext, select: exp.Expr) -> StatementContext:
-    """Return the context with the common table expressions of a WITH clause."""
+    """Return the context with the common table expressions of a WITH clause.
+
+    Claim: a name without a schema means the last common table expression of that name which ends before it, else the declared table.
+    Why: the query of each sees the earlier ones alone, so that in its own query its name still means the declared table, or the
+    table of the statement around it. A name with a schema always means the declared table.
+    Source: DuckDB's documentation, "WITH clause"; ISO/IEC 9075-2, <with clause>.
+    """
     clause = select.args.get("with_")
     if clause is None:
         return context
-    (expressions,) = context.source.take_arguments(clause, "expressions")
+    expressions, recursive = context.source.take_arguments(clause, "expressions", "recursive")
     known = dict(context.common_tables)
     here: set[str] = set()
+    later = [normalize_name(node.alias) for node in expressions]
     for node in expressions:
         query, alias = context.source.take_arguments(node, "this", "alias", materialized=(True, False))
         identifier, columns = context.source.take_arguments(alias, "this", "columns")
         name = str(context.source.take_arguments(identifier, "this", quoted=(True,))[0])
         context.check_name(node, name)
-        if context.catalog.find_table(name) is not None or normalize_name(name) in here:
-            context.source.refuse(node, "ambiguous", f"a table {name} exists already", "choose another name")
+        if normalize_name(name) in here:
+            context.source.refuse(node, "ambiguous", f"WITH defines {name} twice", "choose another name")
         here.add(normalize_name(name))
         names = [
             str(context.source.take_arguments(column, "this", quoted=(True,))[0]) for column in columns or ()
         ]
-        known[normalize_name(name)] = CommonTable(query, names, dict(known))
+        del later[0]
+        if recursive and names_table(query, frozenset(later)):
+            context.source.refuse(
+                node,
+                "ambiguous",
+                f"{name} names a table that WITH RECURSIVE defines after it",
+                "put each query before those that read it",
+            )
+        own = normalize_name(name)
+        reads_itself = bool(recursive) and names_table(query, frozenset((own,)))
+        known[own] = CommonTable(query, names, dict(known), recursive_name=own if reads_itself else None)
     return replace(context, common_tables=known)
 
 

@@ -24,6 +24,7 @@ from dpsql.sql.lower.constants import fold_constant
 from dpsql.sql.lower.dotted_names import build_scan, resolve_schema, resolve_table
 from dpsql.sql.lower.interval_ends import with_interval_columns
 from dpsql.sql.lower.node_kinds import is_table_function, is_unnest
+from dpsql.sql.lower.recursive_tables import lower_recursive_table
 from dpsql.sql.lower.scope import NamedSource, Scope, to_named_source
 from dpsql.sql.lower.statement_context import REPEATED, CommonTable, StatementContext
 from dpsql.sql.parse.rejection import UNITS_SAMPLED, QueryText
@@ -281,7 +282,11 @@ def lower_common_table(
     if id(common.query) not in lowered:
         inner = context.enter_subquery(node, common.earlier_tables, common.enclosing_scope)
         before = context.source_counter.number
-        source = context.lower_derived_query(inner, common.query, known_as, common.names)
+        source = (
+            context.lower_derived_query(inner, common.query, known_as, common.names)
+            if common.recursive_name is None
+            else lower_recursive_table(inner, common, common.recursive_name, known_as)
+        )
         lowered[id(common.query)] = common.query, source, context.source_counter.number - before
         return source
     _, source, size = lowered[id(common.query)]

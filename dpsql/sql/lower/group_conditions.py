@@ -57,6 +57,12 @@ def wrap_in_derived_table(source: QueryText, select: exp.Select) -> exp.Select:
     return select
 
 
+def wrap_groups(source: QueryText, select: exp.Select) -> exp.Select:
+    """Return a SELECT with groups and windows over them as one of windows over a derived table of the groups."""
+    of_rows = [key.unalias() for key in _list_key_items(select)]
+    return _DerivedTableRewrite(source, select.copy(), "having", of_rows).build_select(select)
+
+
 def _iterate_own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
     """Yield a node and its parts, without those in its subqueries; for rows, without those in its aggregates."""
     return node.walk(prune=_is_subquery_or_aggregate)

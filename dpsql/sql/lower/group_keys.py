@@ -32,6 +32,7 @@ from dpsql.sql.lower.number_types import round_to_decimal
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.star_expansion import Item, list_select_items
+from dpsql.sql.lower.statement_context import CrossingWindow
 from dpsql.sql.lower.unknown_syntax import refuse_constant_key
 from dpsql.sql.parse.own_calls import find_interval_end
 from dpsql.sql.parse.rejection import QueryText
@@ -280,9 +281,19 @@ class GroupKeys:
         ]
         self.excluded += [expr for expr in found if expr not in self.keys]
 
+    def _note_distinct_window(self, target: exp.Expr) -> None:
+        """Note a window among distinct values, which may be one value for each group."""
+        window = target.find(exp.Window)
+        if window is None or not self.select.args.get("distinct") or self.select.args.get("group"):
+            return
+        partition, order, frame = (window.args.get(name) for name in ("partition_by", "order", "spec"))
+        if window.args.get("alias") is None:
+            self.scope.context.crossing_windows.append(CrossingWindow(window, partition or (), order, frame))
+
     def add(self, node: exp.Expr, target: exp.Expr) -> None:
         """Make the expression that an item of GROUP BY means a key."""
         if has_aggregate(target) or target.find(exp.Window):
+            self._note_distinct_window(target)
             self.source.refuse(
                 node,
                 "group_by",

@@ -383,17 +383,20 @@ class _JoinBuilder:
         on = tuple(pair for pair in pairs.values() if pair is not None)
         others = [condition for condition, pair in pairs.items() if pair is None]
         right, proven = self.scope.tables[item.alias].relation, False
+        alike = self._match_null_safe_pairs(others, item)
         if is_private(right):
             right, proven = self._resolve_private_join(item, right, on)
-        elif is_private(self.relation) and not is_unique(right, _list_unconverted_columns(on)):
+        elif is_private(self.relation) and not is_unique(
+            right, _list_unconverted_columns((*on, *alike.values()))
+        ):
             right = self._resolve_public_source(item, right)
         self.joined_aliases.add(right.alias)
         if left and any(not _collect_source_names(condition) <= self.joined_aliases for condition in others):
             self.scope.source.refuse(item.node, "join", "ON may only name tables that come before it")
-        also = build_conjunction(others) if left else None
+        # A condition that makes the match unique belongs to the join, whose rows are bounded by it.
+        also = build_conjunction(others if left else [*alike])
         self.relation = Join(self.relation, right, item.kind, on, also, proven)
-        if left:
-            others = self.pending_conditions
+        others = self.pending_conditions if left else [part for part in others if part not in alike]
         self.relation = build_filter(
             self.relation, [part for part in others if _collect_source_names(part) <= self.joined_aliases]
         )
@@ -511,9 +514,20 @@ class _JoinBuilder:
                 if column.facts.identity is not None
             )
 
-    def _match_equality(self, condition: Expr, item: FromItem) -> tuple[Expr, Column] | None:
+    def _match_null_safe_pairs(
+        self, conditions: Sequence[Expr], item: FromItem
+    ) -> dict[Expr, tuple[Expr, Column]]:
+        """Return the conditions by which columns of a released source equal joined expressions, NULL among their values."""
+        if not has_public_subquery(self.scope.tables[item.alias].relation):
+            return {}
+        pairs = {part: self._match_equality(part, item, "is_not_distinct") for part in conditions}
+        return {part: pair for part, pair in pairs.items() if pair is not None}
+
+    def _match_equality(
+        self, condition: Expr, item: FromItem, function: str = "eq"
+    ) -> tuple[Expr, Column] | None:
         """Return the equality between a joined expression and a column of the item, in either order."""
-        if not isinstance(condition, Call) or condition.function.name != "eq":
+        if not isinstance(condition, Call) or condition.function.name != function:
             return None
         alias = self._get_alias(item)
         for ours, theirs in (condition.arguments, condition.arguments[::-1]):

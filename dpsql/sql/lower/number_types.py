@@ -186,6 +186,12 @@ def round_float_call(built: Call) -> Call:
     Source: Figueroa 1995, "When is double rounding innocuous?", for +, -, * and /.
     """
     name = built.function.name
+    if (
+        name == "cast_float"
+        and isinstance(built.arguments[0], Call)
+        and built.arguments[0].function is built.function
+    ):
+        return built.arguments[0]  # rounding once more changes nothing
     if name not in _FLOAT_COMPARISONS | _COMPUTES:
         return built
     values = list_typed_arguments(name, built.arguments)

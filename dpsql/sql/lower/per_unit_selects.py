@@ -145,7 +145,9 @@ def replace_windows(scope: Scope, node: exp.Select, chosen: SelectItems) -> Sele
     asked = [output.expr for output in chosen.outputs]
     asked += [] if chosen.qualify is None else [chosen.qualify]
     if not any(map(has_window, asked)):
-        return chosen
+        if chosen.qualify is None:
+            return chosen
+        return replace(chosen, rows=build_filter(chosen.rows, [chosen.qualify]), qualify=None)
     rows, found = build_unit_windows(scope.context, node, chosen.rows, asked)
     outputs = tuple(Output(output.name, expr) for output, expr in zip(chosen.outputs, found, strict=False))
     filtered_rows: Relation = rows if chosen.qualify is None else build_filter(rows, [found[-1]])

@@ -119,6 +119,7 @@ class _Positions:
     orders: list[exp.Expr] = field(default_factory=list)
     partitions: list[list[exp.Expr]] = field(default_factory=list)
     counted: list[exp.Expr | None] = field(default_factory=list)
+    nulls_first: bool = False
 
     def add_item(self, item: exp.Expr) -> bool:
         """Add a SELECT item; return whether it is a position that is recognized, or none."""
@@ -176,7 +177,8 @@ class _Positions:
         if len(items) < len(self.inner.expressions):
             return None
         (value,), (partition,) = orders, partitions
-        return _RankedRows(self.inner, self.columns, items, value, partition, sources, counted != {value})
+        counts_nulls = counted != {value} or self.nulls_first
+        return _RankedRows(self.inner, self.columns, items, value, partition, sources, counts_nulls)
 
     def _classify(self, node: exp.Expr) -> str | None:
         """Return the kind of a column that is made of windows alone."""
@@ -195,8 +197,9 @@ class _Positions:
         if kind is None or order is None:
             return None
         first = order.expressions[0]
-        if type(first) is not exp.Ordered or first.args.get("desc") or first.args.get("nulls_first"):
+        if type(first) is not exp.Ordered or first.args.get("desc"):
             return None
+        self.nulls_first |= bool(first.args.get("nulls_first"))
         if kind == "cumulative" and len(order.expressions) > 1:
             return None
         self.orders.append(first.this)

@@ -7,7 +7,7 @@ user's text stops here: what is sent to the engine is written anew from the plan
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NoReturn
@@ -80,8 +80,14 @@ from dpsql.sql.lower.ranked_quantiles import rewrite_ranked_quantiles
 from dpsql.sql.lower.release_builder import ReleaseBuilder
 from dpsql.sql.lower.scope import Scope, to_named_source
 from dpsql.sql.lower.star_expansion import list_select_items
-from dpsql.sql.lower.statement_context import LoweredStatement, StatementContext, check_statement_size
+from dpsql.sql.lower.statement_context import (
+    CrossingWindow,
+    LoweredStatement,
+    StatementContext,
+    check_statement_size,
+)
 from dpsql.sql.lower.unit_checks import check_hidden_groups, check_unit
+from dpsql.sql.lower.windows_across_units import rewrite_crossing_window
 from dpsql.sql.parse.own_calls import has_interval_calls
 from dpsql.sql.parse.parse import Statement
 from dpsql.sql.parse.rejection import CLAUSE_HINTS, QueryText
@@ -131,20 +137,57 @@ def lower_statement(
         max_groups=max_groups,
         at=at,
     )
+    crossing: list[CrossingWindow] = []
     try:
-        return lower(statement.query)
+        return lower(statement.query, crossing=crossing)
     except QueryRejected as error:
         refused = error
-    rewritten = rewrite_ranked_quantiles(statement.query) if refused.code == "private_window" else None
-    if not isinstance(rewritten, (exp.Select, exp.SetOperation)):
+    if not crossing:
         raise refused
-    return lower(rewritten)
+    rewritten = rewrite_ranked_quantiles(statement.query)
+    if isinstance(rewritten, (exp.Select, exp.SetOperation)):
+        crossing.clear()
+        try:
+            return lower(rewritten, crossing=crossing)
+        except QueryRejected:
+            if not crossing:
+                raise
+    return _lower_without_windows(statement, rewritten or statement.query, crossing, refused, lower)
+
+
+_MOST_REWRITES = 12
+"""The most windows, or groups around them, that are rewritten in one statement: it is lowered anew after each."""
+
+
+def _lower_without_windows(
+    statement: Statement,
+    tree: exp.Expr,
+    crossing: list[CrossingWindow],
+    refused: QueryRejected,
+    lower: Callable[..., LoweredStatement],
+) -> LoweredStatement:
+    """Lower a statement whose windows over rows of several units are rewritten. Raises `refused` where one cannot be."""
+    notices: list[str] = []
+    for _ in range(_MOST_REWRITES):
+        try:
+            rewritten = rewrite_crossing_window(statement.source, tree, crossing[-1]) if crossing else None
+            if rewritten is None:
+                break
+            tree, notices = rewritten.tree, [*notices, *rewritten.notices]
+            crossing.clear()
+            found = lower(tree, crossing=crossing)
+            return replace(found, notices=tuple(dict.fromkeys((*found.notices, *notices))))
+        except QueryRejected:
+            if not crossing:
+                break
+    raise refused
 
 
 def _lower_tree(
     statement: Statement,
     node: exp.Select | exp.SetOperation,
     *,
+    crossing: list[CrossingWindow],
     catalog: AnalystSchema,
     facts: PublicFacts,
     parameters: BoundParameters | Sequence[Parameter],
@@ -165,6 +208,7 @@ def _lower_tree(
         _lower_correlated_select,
         lower_subquery_predicate,
         max_groups=max_groups,
+        crossing_windows=crossing,
     )
     if isinstance(node, exp.SetOperation):
         outer = _lower_set_query(with_common_tables(context, node), node)
@@ -221,7 +265,9 @@ def _lower_select(
 ) -> tuple[Scope, SelectItems | OuterQuery]:
     _check_clauses(context.source, node, _SELECT)
     node = wrap_in_derived_table(context.source, node)
-    scope = Scope(with_common_tables(context, node), keeps_interval_columns=has_interval_calls(node))
+    scope = Scope(
+        with_common_tables(context, node), keeps_interval_columns=has_interval_calls(context.source, node)
+    )
     grouped = bool(node.args.get("group")) or any(map(has_aggregate, node.expressions))
     relation = lower_rows(scope, node, released=outermost or grouped)
 

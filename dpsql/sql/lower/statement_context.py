@@ -94,14 +94,31 @@ class CommonTable:
     names: Sequence[str]
     earlier_tables: Mapping[str, CommonTable]
     enclosing_scope: EnclosingScope | None = None
+    recursive_name: str | None = None
+    """Its own folded name, if its query reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrossingWindow:
+    """A window over rows of several privacy units, with its definition where a name stands for it.
+
+    `orders_null` says that a value by which rows are ordered may be NULL.
+    """
+
+    node: exp.Window
+    partition: Sequence[exp.Expr]
+    order: exp.Expr | None
+    frame: exp.Expr | None
+    orders_null: bool = True
 
 
 @dataclass(slots=True)
 class SourceCounter:
-    """The number of tables and subqueries of a plan so far, each as often as it is emitted."""
+    """The number of tables and subqueries of a plan so far, each as often as it is emitted, and the work on recursive ones."""
 
     number: int = 0
     cost: int = 0
+    recursion_work: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +152,8 @@ class StatementContext:
     """The nodes with distinct rows across units."""
     sample_nodes: list[exp.Expr] = field(default_factory=list)
     """The clauses by which units are sampled."""
+    crossing_windows: list[CrossingWindow] = field(default_factory=list)
+    """The window over rows of several units for which the statement is refused."""
     notices: list[str] = field(default_factory=list)
     """How the statement's meaning differs from that of its text."""
     enclosing_scope: EnclosingScope | None = None

@@ -9,7 +9,6 @@ Source: the manuals of PostgreSQL 17 (9.3, 9.9), Transact-SQL, Spark 4 SQL, Snow
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from sqlglot import exp
 
@@ -18,16 +17,13 @@ from dpsql.analysis.number_types import WIDE, derive_bits, find_decimal_digits, 
 from dpsql.plan.expressions import Call, Column, Expr, Literal, walk
 from dpsql.plan.types import Type
 from dpsql.sql.lower.function_calls import is_widened
+from dpsql.sql.lower.typed_dates import DATE_LOWERINGS, ScalarLowering
+from dpsql.sql.lower.typed_texts import TEXT_LOWERINGS
 from dpsql.sql.parse.dialect import FRACTIONAL_TYPES
-from dpsql.sql.parse.rejection import QueryText
 from dpsql.sql.parse.typed_calls import (
-    AGE,
-    CUT,
-    ELAPSED,
     FIRST_TYPE,
     HALF_EVEN,
     MEAN,
-    MOVED,
     PART,
     POWER,
     QUOTIENT,
@@ -38,32 +34,9 @@ from dpsql.sql.parse.typed_calls import (
     is_typed_call,
 )
 
-_DAY_IN_MICROSECONDS = 86_400_000_000
-_PARTS: Mapping[str, int] = {
-    "day": _DAY_IN_MICROSECONDS,
-    "hour": 3_600_000_000,
-    "minute": 60_000_000,
-    "second": 1_000_000,
-}
-"""The parts of a length of time, in microseconds."""
 _SAFE_INTEGER = 2**62
 _BINARY = frozenset({"DOUBLE", "FLOAT"})
 _WHOLE_TEXT_ZERO = r"\.0$"
-
-
-class ScalarLowering(Protocol):
-    """What lowers the nodes within a call."""
-
-    @property
-    def source(self) -> QueryText:
-        """Return the text of the query."""
-        ...
-
-    def lower(self, node: exp.Expr) -> Expr:
-        """Return the expression that a node means."""
-
-    def build_call(self, node: exp.Expr, name: str, *arguments: Expr) -> Expr:
-        """Build the typed call of a function."""
 
 
 def lower_typed_call(scalars: ScalarLowering, node: exp.Expr) -> Expr:
@@ -270,70 +243,6 @@ _REFUSED_TEXTS: Mapping[str, frozenset[Type]] = {
 """The types whose texts differ from DuckDB's in more than a zero after the point."""
 
 
-def _lower_moved(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
-    """Lower DATEADD: a date moved by days or longer units is a date, and a moment is one."""
-    unit, moment, count = items[0].name, scalars.lower(items[1]), scalars.lower(items[2])
-    return _keep_date(scalars, node, unit, moment, scalars.build_call(node, f"plus_{unit}", moment, count))
-
-
-def _lower_cut(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
-    """Lower DATE_TRUNC, which is a date of a date."""
-    unit, moment = items[0].name, scalars.lower(items[1])
-    return _keep_date(scalars, node, unit, moment, scalars.build_call(node, f"date_trunc_{unit}", moment))
-
-
-def _keep_date(scalars: ScalarLowering, node: exp.Expr, unit: str, moment: Expr, found: Expr) -> Expr:
-    is_date = moment.type is Type.DATE and unit not in _PARTS.keys() - {"day"}
-    return scalars.build_call(node, "cast_date", found) if is_date else found
-
-
-def _lower_elapsed(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
-    """Lower EXTRACT of a difference of two moments; the difference of two dates is a whole number instead."""
-    part, later, earlier = items[0].name, scalars.lower(items[1]), scalars.lower(items[2])
-    if {later.type, earlier.type} <= {Type.DATE, Type.NULL}:
-        scalars.source.refuse(
-            node,
-            "type",
-            "the difference of two dates is a whole number of days, which has no parts",
-            "write d - e alone",
-        )
-    elapsed = scalars.build_call(node, "date_diff_microsecond", earlier, later)
-    if part == "epoch":
-        return scalars.build_call(node, "/", elapsed, Literal(1_000_000, Type.INTEGER))
-    length = _PARTS[part]
-    if part != "day":
-        larger = min(known for known in _PARTS.values() if known > length)
-        elapsed = scalars.build_call(node, "%", elapsed, Literal(larger, Type.INTEGER))
-    if part == "second":
-        return scalars.build_call(node, "/", elapsed, Literal(length, Type.INTEGER))
-    return scalars.build_call(node, "//", elapsed, Literal(length, Type.INTEGER))
-
-
-def _lower_age(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
-    """Lower the years or months of AGE(x, y): whole months, counted from the earlier moment, and negative if x is earlier."""
-    part, x, y = items[0].name, scalars.lower(items[1]), scalars.lower(items[2])
-    call = scalars.build_call
-    x, y = (call(node, "cast_timestamp", side) for side in (x, y))
-
-    def count_months(later: Expr, earlier: Expr) -> Expr:
-        boundaries = call(node, "date_diff_month", earlier, later)
-        rests = [
-            call(node, "date_diff_microsecond", call(node, "date_trunc_month", side), side)
-            for side in (later, earlier)
-        ]
-        one, none = Literal(1, Type.INTEGER), Literal(0, Type.INTEGER)
-        return call(node, "-", boundaries, call(node, "case", call(node, "lt", *rests), one, none))
-
-    months = call(
-        node,
-        "case",
-        call(node, "ge", x, y),
-        count_months(x, y),
-        call(node, "negate", count_months(y, x)),
-    )
-    return call(node, "//" if part == "year" else "%", months, Literal(12, Type.INTEGER))
-
-
 _LOWERINGS: Mapping[str, Callable[[ScalarLowering, exp.Expr, list[exp.Expr]], Expr]] = {
     QUOTIENT: _lower_quotient,
     MEAN: _refuse_mean,
@@ -345,8 +254,6 @@ _LOWERINGS: Mapping[str, Callable[[ScalarLowering, exp.Expr, list[exp.Expr]], Ex
     HALF_EVEN: _lower_half_even,
     TEXT: _lower_text,
     PART: _lower_part,
-    MOVED: _lower_moved,
-    CUT: _lower_cut,
-    ELAPSED: _lower_elapsed,
-    AGE: _lower_age,
+    **DATE_LOWERINGS,
+    **TEXT_LOWERINGS,
 }

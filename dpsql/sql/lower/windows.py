@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from dpsql.analysis.domains import derive_domain
 from dpsql.analysis.intervals import MAX_MAGNITUDE, derive_interval
+from dpsql.analysis.nullability import is_never_null
 from dpsql.analysis.number_types import find_decimal_digits, find_scale, is_float
 from dpsql.analysis.stability import bound_rows
 from dpsql.analysis.unit_identity import find_identity
@@ -41,7 +42,7 @@ from dpsql.sql.lower.derived_tables import derive_column_info, make_unique_names
 from dpsql.sql.lower.function_calls import is_widened
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Scope
-from dpsql.sql.lower.statement_context import StatementContext
+from dpsql.sql.lower.statement_context import CrossingWindow, StatementContext
 from dpsql.sql.parse.rejection import QueryText, format_sql
 
 _FUNCTIONS: dict[type[exp.Expr], str] = {
@@ -108,7 +109,10 @@ def lower_window(grouping: _WindowedSelect, node: exp.Window) -> WindowCall:
     defined = _resolve_definition(grouping, node)
     partition = tuple(_lower_row_expression(grouping, part) for part in defined.partition)
     if not grouping.is_public_output:
-        check_partition(grouping.scope, node, partition, grouping.window_rows)
+        order = _lower_order(grouping, defined)
+        nullable = not all(is_never_null(item.expr, grouping.window_rows) for item in order)
+        crossing = CrossingWindow(node, defined.partition, defined.order, defined.frame, nullable)
+        check_partition(grouping.scope, crossing, partition, grouping.window_rows)
     entry, arguments, ignores = _lower_called_function(grouping, called)
     result = entry.result(tuple(argument.type for argument in arguments))
     if result is None:
@@ -315,12 +319,16 @@ _RANKING = frozenset({exp.RowNumber, exp.CumeDist, exp.PercentRank, exp.Ntile})
 """Window functions by which percentiles and their parts are computed."""
 
 
-def check_partition(scope: Scope, node: exp.Expr, partition: Iterable[Expr], relation: Relation) -> None:
+def check_partition(
+    scope: Scope, window: CrossingWindow, partition: Iterable[Expr], relation: Relation
+) -> None:
     """Refuse a window over private rows whose partition does not identify the unit."""
+    node = window.node
     rows = any(scan.unit.kind is UnitKind.ROW for scan in list_private_scans(relation))
     if not rows and any(find_identity(part, relation) is not None for part in partition):
         return
     reason = "a window over private rows would compare the rows of one privacy unit with those of others"
+    scope.context.crossing_windows.append(window)
     ordered, called = node.args.get("order"), type(node.this)
     if ordered is not None and called in _RANKING:
         value = format_sql(ordered.expressions[0].this)
@@ -328,8 +336,7 @@ def check_partition(scope: Scope, node: exp.Expr, partition: Iterable[Expr], rel
             node,
             "private_window",
             reason,
-            f"release the limits between the parts, QUANTILE_CONT({value}, 0.25) and so on, then group by them: "
-            f"CASE WHEN {value} <= 40 THEN 1 ELSE 2 END"
+            f"number the parts by one value, without a tie-break, in at most 100 parts: NTILE(4) OVER (ORDER BY {value})"
             if called is exp.Ntile
             else f"for a percentile, write QUANTILE_CONT({value}, 0.5)"
             if rows

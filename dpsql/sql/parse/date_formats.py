@@ -13,14 +13,33 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-QUARTER = "%Q"
-"""The quarter of the year, which DuckDB's formats lack."""
+EXPRESSION = "\0"
+"""What a part begins with that is an expression of the date, `_1`, since DuckDB's formats lack it."""
+QUARTER = f"{EXPRESSION}CAST(QUARTER(_1) AS VARCHAR)"
+_MONTH_NAME, _DAY_NAME = "STRFTIME(_1, '%B')", "STRFTIME(_1, '%A')"
+_NAMES = {
+    word.format(name): f"{EXPRESSION}{template.format(name=text)}"
+    for name, text in (("MONTH", _MONTH_NAME), ("DAY", _DAY_NAME))
+    for word, template in (("{}", "RPAD(UPPER({name}), 9, ' ')"), ("FM{}", "UPPER({name})"), ("TM{}", "UPPER({name})"))
+} | {
+    word.format(name.lower()): f"{EXPRESSION}{template.format(name=text)}"
+    for name, text in (("MONTH", _MONTH_NAME), ("DAY", _DAY_NAME))
+    for word, template in (("{}", "RPAD(LOWER({name}), 9, ' ')"), ("FM{}", "LOWER({name})"), ("TM{}", "LOWER({name})"))
+} | {
+    word: f"{EXPRESSION}RPAD({text}, 9, ' ')" for word, text in (("Month", _MONTH_NAME), ("Day", _DAY_NAME))
+} | {
+    word: f"{EXPRESSION}{case}(STRFTIME(_1, '{part}'))"
+    for word, case, part in (("MON", "UPPER", "%b"), ("mon", "LOWER", "%b"), ("DY", "UPPER", "%a"), ("dy", "LOWER", "%a"))
+}  # fmt: skip
+"""PostgreSQL's names of months and days: in three cases, with spaces up to nine letters unless FM is before them."""
 
 _POSTGRES = {
-    "YYYY": "%Y", "IYYY": "%G", "YY": "%y", "MM": "%m", "FMMM": "%-m", "MON": "", "Mon": "%b", "FMMonth": "%B", "Month": "",
-    "MONTH": "", "month": "", "DD": "%d", "FMDD": "%-d", "DDD": "%j", "Dy": "%a", "FMDay": "%A", "Day": "", "DAY": "", "day": "",
+    "YYYY": "%Y", "IYYY": "%G", "YY": "%y", "MM": "%m", "FMMM": "%-m", "Mon": "%b", "FMMonth": "%B", "TMMonth": "%B",
+    "DD": "%d", "FMDD": "%-d", "DDD": "%j", "Dy": "%a", "FMDay": "%A", "TMDay": "%A", **_NAMES,
+    "D": f"{EXPRESSION}CAST(DAYOFWEEK(_1) + 1 AS VARCHAR)", "W": f"{EXPRESSION}CAST((DAY(_1) - 1) // 7 + 1 AS VARCHAR)",
+    "WW": f"{EXPRESSION}LPAD(CAST((DAYOFYEAR(_1) - 1) // 7 + 1 AS VARCHAR), 2, '0')",
     "HH24": "%H", "FMHH24": "%-H", "HH12": "%I", "HH": "%I", "MI": "%M", "SS": "%S", "MS": "%g", "US": "%f", "AM": "%p",
-    "PM": "%p", "IW": "%V", "ID": "%u", "Q": QUARTER,
+    "PM": "%p", "FMMI": "%-M", "FMSS": "%-S", "FMHH12": "%-I", "IW": "%V", "ID": "%u", "Q": QUARTER,
 }  # fmt: skip
 _SNOWFLAKE = {
     "YYYY": "%Y", "YY": "%y", "MM": "%m", "MON": "%b", "MMMM": "%B", "DD": "%d", "DY": "%a", "HH24": "%H", "HH12": "%I",
@@ -35,18 +54,19 @@ _NET = {
     "hh": "%I", "mm": "%M", "ss": "%S", "tt": "%p",
 }  # fmt: skip
 _GOOGLE = {
-    **{f"%{letter}": f"%{letter}" for letter in "YmdHMSyBbAajIpuVGF"}, "%T": "%H:%M:%S", "%Q": QUARTER, "%h": "%b", "%R": "%H:%M",
-    "%%": "%%",
+    **{f"%{letter}": f"%{letter}" for letter in "YmdHMSyBbAajIpuVGUW"}, "%F": "%Y-%m-%d", "%D": "%m/%d/%y", "%T": "%H:%M:%S", "%Q": QUARTER, "%h": "%b", "%R": "%H:%M",
+    "%%": "%%", "%e": f"{EXPRESSION}LPAD(STRFTIME(_1, '%-d'), 2, ' ')",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class _FormatSyntax:
-    """The words of a dialect's formats; `quotes` encloses literal text."""
+    """The words of a dialect's formats; `quotes` encloses literal text, and `keeps_letters` where other letters are literal."""
 
     words: Mapping[str, str]
     quotes: str
     ignores_case: bool = False
+    keeps_letters: bool = False
 
     def split(self, text: str) -> list[str] | None:
         """Return the parts in DuckDB's words, or None if a letter is not known."""
@@ -69,7 +89,7 @@ class _FormatSyntax:
                     return None
                 parts.append(self.words[word])
                 place += len(word)
-            elif rest[0].isalnum() or rest[0] in "%\\":
+            elif (rest[0].isalnum() and not self.keeps_letters) or rest[0] in "%\\\0":
                 return None
             else:
                 parts.append(rest[0])
@@ -87,7 +107,7 @@ FORMATS: Mapping[str, _FormatSyntax] = {
     "snowflake": _FormatSyntax(_SNOWFLAKE, '"', ignores_case=True),
     "spark": _FormatSyntax(_JAVA, "'"),
     "tsql": _FormatSyntax(_NET, "'"),
-    "bigquery": _FormatSyntax(_GOOGLE, ""),
+    "bigquery": _FormatSyntax(_GOOGLE, "", keeps_letters=True),
 }
 STYLES: Mapping[int, str] = {
     101: "%m/%d/%Y", 102: "%Y.%m.%d", 103: "%d/%m/%Y", 104: "%d.%m.%Y", 105: "%d-%m-%Y", 110: "%m-%d-%Y", 111: "%Y/%m/%d",
@@ -97,10 +117,10 @@ STYLES: Mapping[int, str] = {
 
 
 def translate_format(text: str, dialect: str) -> list[str] | None:
-    """Return a format in DuckDB's words, in parts between which quarters stand; None if it has words that are not known.
+    r"""Return a format in DuckDB's words, in parts between which expressions stand; None if it has words that are not known.
 
-    >>> translate_format("YYYY-MM", "postgres"), translate_format('YYYY"-Q"Q', "postgres"), translate_format("WW", "postgres")
-    (['%Y-%m'], ['%Y-Q', '%Q'], None)
+    >>> translate_format("YYYY-MM", "postgres"), translate_format('YYYY"-Q"Q', "postgres"), translate_format("RM", "postgres")
+    (['%Y-%m'], ['%Y-Q', '\\x00CAST(QUARTER(_1) AS VARCHAR)'], None)
     """
     if dialect == "postgres":
         text = re.sub(r"(?<![A-Za-z])(yyyy|mm|dd|hh24|mi|ss)(?![a-z])", lambda found: found[0].upper(), text)
@@ -109,8 +129,8 @@ def translate_format(text: str, dialect: str) -> list[str] | None:
         return None
     pieces: list[str] = [""]
     for part in parts:
-        if part == QUARTER:
-            pieces += [QUARTER, ""]
+        if part.startswith(EXPRESSION):
+            pieces += [part, ""]
         else:
             pieces[-1] += part
     return [piece for piece in pieces if piece]

@@ -76,9 +76,9 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
             exp.DataTypeParam, exp.Placeholder, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.National,
             exp.TimeStrToTime, exp.Abs, exp.Floor, exp.Ceil, exp.Sqrt, exp.Exp, exp.Ln, exp.Sign,
             exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop, exp.ApproxDistinct,
-            exp.PercentileCont, exp.PercentileDisc, exp.Median, exp.Skewness, exp.Kurtosis,
+            exp.Median, exp.Skewness, exp.Kurtosis,
             exp.Cbrt, exp.Sin, exp.Cos, exp.Tan, exp.Asin, exp.Acos, exp.Atan, exp.Degrees, exp.Radians, exp.Reverse, exp.Ascii,
-            exp.DayOfWeek, exp.WeekOfYear, exp.DayOfWeekIso, exp.LastDay, exp.Ntile, exp.FirstValue, exp.LastValue,
+            exp.DayOfWeek, exp.WeekOfYear, exp.DayOfWeekIso, exp.Ntile, exp.FirstValue, exp.LastValue,
             exp.IgnoreNulls, exp.RespectNulls, exp.AnyValue, exp.Mode, exp.RawString, exp.All, exp.WeekStart,
             exp.Lower, exp.Upper, exp.Year, exp.Month, exp.Day, exp.Quarter, exp.Hour, exp.Minute, exp.DayOfYear,
         ),
@@ -90,21 +90,33 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
             exp.NullSafeEQ, exp.NullSafeNEQ, exp.Escape, exp.Filter, exp.Nullif, exp.Pow, exp.StartsWith,
             exp.Contains, exp.Extract, exp.SafeDivide, exp.WithinGroup, exp.IntDiv, exp.Kwarg,
             exp.Log, exp.SimilarTo, exp.RegexpILike, exp.CovarPop, exp.CovarSamp, exp.RegrSlope, exp.RegrIntercept,
-            exp.RegrR2, exp.RegrCount, exp.RegrAvgx, exp.RegrAvgy, exp.RegrSxx, exp.RegrSyy, exp.RegrSxy, exp.EqualNull, exp.ArgMax, exp.ArgMin, exp.Atan2, exp.ApproxQuantiles, exp.AddMonths,
+            exp.RegrR2, exp.RegrCount, exp.RegrAvgx, exp.RegrAvgy, exp.RegrSxx, exp.RegrSyy, exp.RegrSxy, exp.EqualNull, exp.ArgMax, exp.ArgMin,
+            exp.Atan2, exp.ApproxQuantiles, exp.AddMonths, exp.PercentileCont, exp.PercentileDisc,
         ),
         _PAIR,
     ),
     **dict.fromkeys(
-        (exp.With, exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple, exp.Grouping),
+        (exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple, exp.Grouping),
         ("expressions",),
     ),
     **dict.fromkeys(
         (
-            exp.Star, exp.Null, exp.RowNumber, exp.CurrentDate, exp.CurrentTimestamp,
+            exp.Null, exp.RowNumber, exp.CurrentDate, exp.CurrentTimestamp,
             exp.Localtimestamp,
         ),
         (),
     ),
+    exp.AtTimeZone: ("this", "zone"),
+    exp.Chr: ("expressions", "charset"),
+    exp.Split: (*_PAIR, "limit", "null_returns_null", "empty_delimiter_returns_whole"),
+    exp.RegexpSplit: _PAIR,
+    exp.StringToArray: _PAIR,
+    exp.WidthBucket: ("this", "min_value", "max_value", "num_buckets", "threshold"),
+    exp.LastDay: ("this", "unit"),
+    exp.TimeSlice: (*_PAIR, "unit", "kind"),
+    exp.MonthsBetween: (*_PAIR, "roundoff"),
+    **dict.fromkeys((exp.RangeBucket, exp.Overlaps), _PAIR),
+    exp.With: ("expressions", "recursive"),
     **dict.fromkeys((exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist), ("expressions",)),
     exp.Order: ("this", "expressions"),
     exp.HavingMax: (*_PAIR, "max"),
@@ -114,7 +126,6 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.ArrayAgg: ("this", "nulls_excluded"),
     exp.Bracket: ("this", "expressions", "offset", "safe"),
     exp.Hll: ("this", "expressions"),
-    exp.WidthBucket: ("this", "min_value", "max_value", "num_buckets"),
     exp.Window: ("this", "partition_by", "order", "over", "spec", "alias"),
     exp.WindowSpec: ("kind", "start", "start_side", "end", "end_side", "exclude"),
     **dict.fromkeys((exp.Lag, exp.Lead), ("this", "offset", "default")),
@@ -126,7 +137,7 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Corr: (*_PAIR, "null_on_zero_variance"),
     exp.DecodeCase: ("expressions",),
     **dict.fromkeys((exp.Dayname, exp.Monthname), ("this", "abbreviated")),
-    exp.GenerateDateArray: ("start", "end", "step"),
+    **dict.fromkeys((exp.GenerateDateArray, exp.GenerateSeries), ("start", "end", "step")),
     exp.Unnest: ("expressions", "alias", "offset"),
     exp.Nvl2: ("this", "true", "false"),
     exp.Convert: ("this", "expression", "style", "safe"),
@@ -136,13 +147,16 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Pad: (*_PAIR, "fill_pattern", "is_left"),
     exp.ConcatWs: ("expressions", "safe", "coalesce", "flatten"),
     exp.Array: ("expressions", "value_constructor", "struct_name_inheritance"),
-    exp.Trunc: ("this", "decimals"),
-    exp.Date: ("this",),
+    exp.Trunc: ("this", "decimals", "fractions_supported"),
+    exp.Date: ("this", "zone"),
     exp.DateFromParts: ("year", "month", "day"),
     exp.Into: ("this", "temporary", "unlogged"),
     **dict.fromkeys((exp.Like, exp.ILike, exp.Is), (*_PAIR, "negate")),
     **dict.fromkeys((exp.Cast, exp.TryCast), ("this", "to", "safe", "requires_string")),
-    **dict.fromkeys((exp.Subquery, exp.CTE, exp.Alias), ("this", "alias")),
+    **dict.fromkeys((exp.Subquery, exp.Alias), ("this", "alias")),
+    exp.CTE: ("this", "alias", "materialized"),
+    exp.Star: ("except_", "replace", "rename"),
+    exp.Lateral: ("this", "alias", "cross_apply"),
     exp.Limit: ("this", "expression"),
     exp.Offset: ("expression",),
     **dict.fromkeys((exp.DateTrunc, exp.TimestampTrunc, exp.DatetimeTrunc), ("this", "unit", "input_type_preserved")),
@@ -154,7 +168,7 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
     **dict.fromkeys((exp.Greatest, exp.Least), ("this", "expressions", "ignore_nulls")),
     **dict.fromkeys((exp.Left, exp.Right), (*_PAIR, "negative_length_returns_empty")),
     exp.TsOrDsToDate: ("this", "default_date", "safe"),
-    exp.Join: ("this", "on", "using", "kind", "side"),
+    exp.Join: ("this", "on", "using", "kind", "side", "method"),
     exp.Table: ("this", "alias", "db", "catalog", "hints"),
     exp.TableAlias: ("this", "columns"),
     exp.Values: ("expressions", "alias"),
@@ -184,7 +198,7 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Round: ("this", "decimals", "casts_non_integer_decimals", "truncate"),
     exp.Trim: ("this", "expression", "position"),
     exp.Length: ("this", "binary"),
-    exp.StrPosition: ("this", "substr"),
+    exp.StrPosition: ("this", "substr", "clamp_position"),
     exp.Substring: ("this", "start", "length", "zero_start"),
     exp.Anonymous: ("this", "expressions"),
 }  # fmt: skip
@@ -197,7 +211,7 @@ CALLS: Mapping[type[exp.Expr], str] = {
     exp.Nullif: "nullif", exp.Pow: "pow", exp.StartsWith: "starts_with", exp.Contains: "contains",
     exp.Cbrt: "cbrt", exp.Sin: "sin", exp.Cos: "cos", exp.Tan: "tan", exp.Asin: "asin", exp.Acos: "acos", exp.Atan: "atan",
     exp.Atan2: "atan2", exp.Degrees: "degrees", exp.Radians: "radians", exp.Reverse: "reverse", exp.Ascii: "ascii",
-    exp.WeekOfYear: "week", exp.DayOfWeekIso: "isodow", exp.LastDay: "last_day", exp.Trunc: "trunc", exp.ConcatWs: "concat_ws",
+    exp.Chr: "chr", exp.WeekOfYear: "week", exp.DayOfWeekIso: "isodow", exp.Trunc: "trunc", exp.ConcatWs: "concat_ws",
     exp.Coalesce: "coalesce", exp.Replace: "replace", exp.Length: "length", exp.StrPosition: "strpos",
 }  # fmt: skip
 """Functions that DuckDB calls by these names, with the arguments in the order above."""
@@ -345,19 +359,116 @@ class Parser(IntervalParser, OlderParser):  # type: ignore[misc]
 
 
 _NAMED: Mapping[str, frozenset[str]] = {
-    "postgres": frozenset({"TO_CHAR", "TO_DATE", "TO_TIMESTAMP", "DATE_BIN"}),
-    "snowflake": frozenset({"TO_CHAR", "TO_VARCHAR", "TO_DATE"}),
-    "spark": frozenset({"DATE_FORMAT", "TO_DATE", "TO_TIMESTAMP"}),
-    "bigquery": frozenset({"FORMAT_DATE", "FORMAT_DATETIME", "FORMAT_TIMESTAMP", "PARSE_DATE"}),
-    "tsql": frozenset({"FORMAT", "DATENAME"}),
+    "postgres": frozenset({"FORMAT", "REGEXP_SUBSTR", "TO_CHAR", "TO_DATE", "TO_TIMESTAMP", "DATE_BIN"}),
+    "snowflake": frozenset(
+        {
+            "REGEXP_SUBSTR",
+            "TO_CHAR",
+            "TO_VARCHAR",
+            "TO_DATE",
+            "TRY_TO_DATE",
+            "CONVERT_TIMEZONE",
+            "NEXT_DAY",
+            "TIMEADD",
+            "HLL",
+        }
+    ),
+    "spark": frozenset(
+        {
+            "FORMAT_NUMBER",
+            "FORMAT_STRING",
+            "PRINTF",
+            "REGEXP_EXTRACT",
+            "REGEXP_SUBSTR",
+            "DATE_FORMAT",
+            "DATE_PART",
+            "TO_DATE",
+            "TO_TIMESTAMP",
+            "NEXT_DAY",
+        }
+    ),
+    "bigquery": frozenset(
+        {
+            "FORMAT",
+            "REGEXP_EXTRACT",
+            "REGEXP_SUBSTR",
+            "FORMAT_DATE",
+            "FORMAT_DATETIME",
+            "FORMAT_TIMESTAMP",
+            "PARSE_DATE",
+            "PARSE_DATETIME",
+            "PARSE_TIMESTAMP",
+        }
+    ),
+    "tsql": frozenset({"FORMAT", "DATENAME", "DATE_BUCKET"}),
 }
 """Functions that the parser would rewrite in a way that cannot be undone, such as formats of dates."""
+
+
+_EPOCH = "TIMESTAMP '1970-01-01'"
+_SECONDS = "CAST(FLOOR(EPOCH_US(_1) / 1000000.0) AS BIGINT)"
+_SUMS = ("_1 + _2",)
+_DIFFERENCES = ("_1 - _2",)
+_PRODUCTS = ("_1 * _2",)
+EQUIVALENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "postgres": {
+        "repeat": ("REPEAT(_1, _2)",), "translate": ("TRANSLATE(_1, _2, _3)",), "chr": ("CHR(_1)",), "octet_length": ("STRLEN(_1)",), "pi": ("PI()",),
+        "factorial": ("FACTORIAL(_1)",), "make_timestamp": ("MAKE_TIMESTAMP(_1, _2, _3, _4, _5, _6)",),
+        "timezone": ("TIMEZONE(_1, _2)",),
+    },
+    "spark": {
+        "repeat": ("REPEAT(_1, _2)",), "pmod": ("CASE WHEN _1 % _2 < 0 THEN (_1 % _2 + _2) % _2 ELSE _1 % _2 END",), "dayofmonth": ("DAY(_1)",),
+        "negative": ("-_1",), "positive": ("_1",), "rint": ("ROUND_EVEN(_1, 0)",), "hypot": ("SQRT(_1 * _1 + _2 * _2)",),
+        "e": ("EXP(1)",), "pi": ("PI()",), "factorial": ("CASE WHEN _1 BETWEEN 0 AND 20 THEN FACTORIAL(_1) END",),
+        "btrim": ("TRIM(_1)", "TRIM(_1, _2)"), "levenshtein": ("LEVENSHTEIN(_1, _2)",), "translate": ("TRANSLATE(_1, _2, _3)",),
+        "zeroifnull": ("COALESCE(_1, 0)",), "nullifzero": ("NULLIF(_1, 0)",), "bigint": ("CAST(_1 AS BIGINT)",),
+        "try_add": _SUMS, "try_subtract": _DIFFERENCES, "try_multiply": _PRODUCTS, "endswith": ("SUFFIX(_1, _2)",),
+        "unix_date": ("CAST(_1 AS DATE) - DATE '1970-01-01'",), "date_from_unix_date": ("DATE '1970-01-01' + _1",),
+        "timestamp_seconds": ("MAKE_TIMESTAMP(CAST(_1 * 1000000 AS BIGINT))",),
+        "timestamp_millis": ("MAKE_TIMESTAMP(_1 * 1000)",), "timestamp_micros": ("MAKE_TIMESTAMP(_1)",),
+        "unix_timestamp": ("EPOCH_US(_1) // 1000000",), "unix_seconds": (_SECONDS,),
+        "from_unixtime": ("STRFTIME(MAKE_TIMESTAMP(_1 * 1000000), '%Y-%m-%d %H:%M:%S')",),
+        "from_utc_timestamp": ("TIMEZONE(_2, CAST(_1 AS TIMESTAMPTZ))",),
+        "try_to_date": ("TRY_CAST(_1 AS DATE)",),
+    },
+    "snowflake": {
+        "repeat": ("REPEAT(_1, _2)",), "endswith": ("SUFFIX(_1, _2)",), "week": ("WEEK(_1)",), "yearofweek": ("ISOYEAR(_1)",),
+        "yearofweekiso": ("ISOYEAR(_1)",), "date_from_parts": (
+            "CAST(MAKE_DATE(_1, 1, 1) + INTERVAL (_2 - 1) MONTH + INTERVAL (_3 - 1) DAY AS DATE)",
+        ),
+        "to_number": ("CAST(_1 AS DECIMAL(38, 0))",), "to_decimal": ("CAST(_1 AS DECIMAL(38, 0))",),
+        "to_numeric": ("CAST(_1 AS DECIMAL(38, 0))",), "try_to_number": ("TRY_CAST(_1 AS DECIMAL(38, 0))",),
+        "to_double": ("CAST(_1 AS DOUBLE)",), "try_to_double": ("TRY_CAST(_1 AS DOUBLE)",),
+        "translate": ("TRANSLATE(_1, _2, _3)",), "chr": ("CHR(_1)",), "factorial": ("FACTORIAL(_1)",), "pi": ("PI()",),
+        "editdistance": ("LEVENSHTEIN(_1, _2)",),
+    },
+    "bigquery": {
+        "repeat": ("REPEAT(_1, _2)",), "ends_with": ("SUFFIX(_1, _2)",), "safe_add": _SUMS, "safe_subtract": _DIFFERENCES, "safe_multiply": _PRODUCTS,
+        "safe_negate": ("-_1",), "unix_seconds": (_SECONDS,), "unix_millis": ("EPOCH_MS(_1)",), "unix_micros": ("EPOCH_US(_1)",),
+        "unix_date": ("CAST(_1 AS DATE) - DATE '1970-01-01'",), "date_from_unix_date": ("DATE '1970-01-01' + _1",),
+        "timestamp_seconds": ("MAKE_TIMESTAMP(_1 * 1000000)",), "timestamp_millis": ("MAKE_TIMESTAMP(_1 * 1000)",),
+        "timestamp_micros": ("MAKE_TIMESTAMP(_1)",), "byte_length": ("STRLEN(_1)",), "bit_count": ("BIT_COUNT(_1)",),
+        "translate": ("TRANSLATE(_1, _2, _3)",), "edit_distance": ("LEVENSHTEIN(_1, _2)",),
+        "datetime": (
+            "CAST(_1 AS TIMESTAMP)", "TIMEZONE(_2, CAST(_1 AS TIMESTAMPTZ))", "MAKE_TIMESTAMP(_1, _2, _3, _4, _5, _6)",
+        ),
+        "timestamp": ("CAST(_1 AS TIMESTAMP)",),
+    },
+    "tsql": {
+        "pi": ("PI()",), "char": ("CHR(_1)",), "unicode": ("UNICODE(_1)",), "replicate": ("REPEAT(_1, _2)",),
+        "space": ("REPEAT(' ', _1)",),
+        "stuff": ("CASE WHEN LENGTH(_1) >= _2 THEN OVERLAY(_1, _4, _2, _3) END",),
+        "datetimefromparts": ("MAKE_TIMESTAMP(_1, _2, _3, _4, _5, _6 + _7 / 1000.0)",),
+    },
+}  # fmt: skip
+"""The expressions of DuckDB's SQL that compute functions of a dialect, one for each number of arguments."""
 
 
 def _make_foreign_parser(name: str) -> type[Any]:
     """Build the parser of a dialect that keeps calls of these functions as they are written."""
     base = DIALECTS[name].parser_class
-    functions = {each: build for each, build in base.FUNCTIONS.items() if each not in _NAMED[name]}
+    kept = {*_NAMED[name], *(each.upper() for each in EQUIVALENTS[name])}
+    functions = {each: build for each, build in base.FUNCTIONS.items() if each not in kept}
     return type(f"{base.__name__}WithNames", (IntervalParser, base), {"FUNCTIONS": functions})
 
 

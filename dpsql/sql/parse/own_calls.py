@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from sqlglot import exp
 
@@ -21,15 +22,23 @@ def find_interval_end(node: exp.Expr) -> str | None:
     return NAMES.get(normalize_name(name)) if isinstance(name, str) else None
 
 
-def has_interval_calls(query: exp.Expr) -> bool:
+def has_interval_calls(source: QueryText, query: exp.Expr) -> bool:
     """Return whether a query, or one in it, asks for an interval end; it only decides which columns are kept."""
-    return any(find_interval_end(node) is not None for node in query.walk())
+    return _names_interval_ends(source.text) and any(
+        find_interval_end(node) is not None for node in query.walk()
+    )
+
+
+@lru_cache(maxsize=1)
+def _names_interval_ends(text: str) -> bool:
+    """Return whether a text has the name of such a call; the latest text is remembered, as each of its queries is looked at."""
+    return any(name in normalize_name(text) for name in NAMES)
 
 
 # BEST_EXPERT(loss1, …) OVER (ORDER BY t).
 
 
-NAME = "BEST_EXPERT"
+BEST_EXPERT = "BEST_EXPERT"
 EXPERTS = "experts"
 """Where the tree of a statement holds the place of its first loss, and the number of experts."""
 MOST_EXPERTS = 64
@@ -46,14 +55,14 @@ def expand_best_expert(source: QueryText, tree: exp.Expr | None) -> exp.Expr | N
     """
     if tree is None:
         return tree
-    calls = [node for node in tree.find_all(exp.Anonymous) if node.name.upper() == NAME]
+    calls = [node for node in tree.find_all(exp.Anonymous) if node.name.upper() == BEST_EXPERT]
     if not calls:
         return tree
     items = tree.expressions if isinstance(tree, exp.Select) else []
     place = next((place for place, item in enumerate(items) if _unwrap_alias(item).this is calls[0]), None)
     if place is None or len(calls) > 1:
         source.refuse(
-            calls[-1], "best_expert", f"{NAME} must be a column of the outermost SELECT, once", _HINT
+            calls[-1], "best_expert", f"{BEST_EXPERT} must be a column of the outermost SELECT, once", _HINT
         )
     source.take_arguments(tree, "expressions", "from_", "joins", "where", "order", "with_")
     window = _unwrap_alias(items[place])
@@ -63,17 +72,17 @@ def expand_best_expert(source: QueryText, tree: exp.Expr | None) -> exp.Expr | N
         source.refuse(
             call,
             "best_expert",
-            f"{NAME} takes the losses of 2 to {MOST_EXPERTS} experts, OVER (ORDER BY t)",
+            f"{BEST_EXPERT} takes the losses of 2 to {MOST_EXPERTS} experts, OVER (ORDER BY t)",
             _HINT,
         )
     for item in tree.args["order"].expressions if tree.args.get("order") else ():
         number = item.this.name if isinstance(item.this, exp.Literal) and not item.this.is_string else ""
         own = isinstance(item.this, exp.Column) and normalize_name(item.this.name) == normalize_name(
-            items[place].alias or NAME
+            items[place].alias or BEST_EXPERT
         )
         if own or (number.isdigit() and int(number[:9]) > place):
             source.refuse(item, "ordinal", "ORDER BY takes the name of a column here, not a number", _HINT)
-    name = items[place].alias or NAME.lower()
+    name = items[place].alias or BEST_EXPERT.lower()
     rank = exp.Window(this=exp.RowNumber(), order=order.copy(), over="OVER")
     columns = [*(loss.copy() for loss in losses), rank]
     named = [
@@ -94,7 +103,7 @@ def _unwrap_alias(item: exp.Expr) -> exp.Expr:
 # Refuse calls that belong to another statement, and names that statement.
 
 
-_ELSEWHERE: Mapping[str, tuple[str, str]] = {
+MISPLACED: Mapping[str, tuple[str, str]] = {
     "RANDOMIZE": (
         "RANDOMIZE is only allowed in CREATE LOCAL TABLE",
         "CREATE LOCAL TABLE r AS SELECT RANDOMIZE(smoker) AS smoker FROM patients WITH (epsilon = 1)",
@@ -105,6 +114,6 @@ _ELSEWHERE: Mapping[str, tuple[str, str]] = {
 def check_misplaced_calls(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
     """Return the tree unchanged. Raises QueryRejected (`function`) if it has a call that is only allowed elsewhere."""
     for node in () if tree is None else tree.find_all(exp.Anonymous):
-        if node.name.upper() in _ELSEWHERE:
-            source.refuse(node, "function", *_ELSEWHERE[node.name.upper()])
+        if node.name.upper() in MISPLACED:
+            source.refuse(node, "function", *MISPLACED[node.name.upper()])
     return tree

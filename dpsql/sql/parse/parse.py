@@ -25,11 +25,25 @@ from dpsql.sql.parse.dialect import (
     parse_tokens,
     require_dialect,
 )
+from dpsql.sql.parse.lateral_tables import rewrite_lateral_tables
+from dpsql.sql.parse.method_calls import rewrite_method_calls
 from dpsql.sql.parse.older_parser import find_ambiguous_predicate
 from dpsql.sql.parse.options import OptionsClause, extract_options
-from dpsql.sql.parse.own_calls import EXPERTS, check_misplaced_calls, expand_best_expert
+from dpsql.sql.parse.own_calls import (
+    BEST_EXPERT,
+    EXPERTS,
+    MISPLACED,
+    check_misplaced_calls,
+    expand_best_expert,
+)
 from dpsql.sql.parse.pivots import rewrite_pivots
-from dpsql.sql.parse.regressions import MATRICES, replace_regress_on, rewrite_regressions
+from dpsql.sql.parse.regressions import (
+    COVAR_MATRIX,
+    MATRICES,
+    REGRESS,
+    replace_regress_on,
+    rewrite_regressions,
+)
 from dpsql.sql.parse.rejection import (
     PIVOTS,
     STATEMENTS,
@@ -51,7 +65,12 @@ from dpsql.sql.parse.translated_places import find_original_position
 from dpsql.sql.parse.typed_calls import PREFIX
 
 MAX_CHARACTERS = 500_000
-MAX_TOKENS = 50_000
+MAX_TOKENS = 20_000
+"""Words and symbols: the parser reads so many in less than a second."""
+MAX_SELECTS = 1_000
+"""SELECTs in a text: more than a plan has tables and subqueries."""
+_MOST_WORDS_BEFORE = 100
+"""The words before FROM among which SUBSTRING is looked for."""
 MAX_NESTING = 22
 """Levels of parentheses, brackets, CASE and NOT within each other; the parser recurses up to 26 frames for each."""
 MAX_DEPTH = 100
@@ -74,6 +93,8 @@ _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
 _DOUBLE = {TokenType.NOT, TokenType.ANY, TokenType.SOME, TokenType.INTERVAL}
 """Words after which a parenthesis is two levels: the parser recurses as deeply for them as for the parenthesis."""
+_PIVOTS = {TokenType.PIVOT, TokenType.UNPIVOT}
+_OWN_CALLS = {REGRESS, COVAR_MATRIX, BEST_EXPERT, *MISPLACED}
 _JOINS = {TokenType.JOIN, TokenType.STRAIGHT_JOIN}
 _CONDITIONS = {TokenType.ON, TokenType.USING}
 _QUANTILES = {"QUANTILE", "QUANTILE_CONT", "QUANTILE_DISC"}
@@ -196,10 +217,11 @@ def _parse_duckdb(text: str, *, numbered: bool = False) -> Statement:
         words = _TokenizedQuery(source, text, tokens, explain=False, parameters=0, options=OptionsClause())
     else:
         words = _tokenize_query(text, DIALECT)
-    tree = rewrite_regressions(
-        words.source, rewrite_pivots(words.source, _parse_single_tree(words, parse_tokens))
-    )
-    tree = expand_best_expert(words.source, check_misplaced_calls(words.source, tree))
+    tree = rewrite_method_calls(_parse_single_tree(words, parse_tokens))
+    if any(token.token_type in _PIVOTS or token.text.upper() in _OWN_CALLS for token in words.tokens):
+        tree = rewrite_regressions(words.source, rewrite_pivots(words.source, tree))
+        tree = expand_best_expert(words.source, check_misplaced_calls(words.source, tree))
+    tree = rewrite_lateral_tables(words.source, tree)
     select = _require_select(words.source, tree)
     _check_depth(words.source, select)
     return Statement(
@@ -315,7 +337,13 @@ def _check_length(text: str, tokens: Sequence[Token] = ()) -> None:
     if len(text) > MAX_CHARACTERS:
         refuse_query("too_long", f"the query has more than {MAX_CHARACTERS:,} characters")
     if len(tokens) > MAX_TOKENS:
-        refuse_query("too_long", f"the query has more than {MAX_TOKENS:,} words and symbols")
+        refuse_query(
+            "too_long",
+            f"the query has more than {MAX_TOKENS:,} words and symbols",
+            "pass a long list as one parameter: x IN ?",
+        )
+    if sum(token.token_type is TokenType.SELECT for token in tokens) > MAX_SELECTS:
+        refuse_query("too_long", f"the query has more than {MAX_SELECTS:,} SELECTs", "split the query")
 
 
 def _check_tokens(source: QueryText, tokens: Sequence[Token], *, is_foreign: bool = False) -> None:
@@ -334,8 +362,10 @@ def _check_tokens(source: QueryText, tokens: Sequence[Token], *, is_foreign: boo
     for place, following in enumerate(tokens[1:]):
         if not _is_table_alias(tokens, place) and not (is_foreign and _is_foreign_pair(tokens, place)):
             _check_token_pair(source, tokens, place)
-        if following.token_type is TokenType.STRING and _needs_table_next(
-            tokens[max(place - 2, 0) : place + 1]
+        if (
+            following.token_type is TokenType.STRING
+            and _needs_table_next(tokens[max(place - 2, 0) : place + 1])
+            and not (is_foreign and _is_in_substring(tokens, place))
         ):
             refuse_token(source, following, "table", "FROM takes the name of a declared table")
     _check_joins(tokens)
@@ -385,14 +415,20 @@ def _check_joins(tokens: Sequence[Token]) -> None:
         before = kind
 
 
+_PLACES = frozenset({"OFFSET", "SAFE_OFFSET", "ORDINAL", "SAFE_ORDINAL"})
+
+
 def _is_foreign_pair(tokens: Sequence[Token], place: int) -> bool:
-    """Return whether two words have a meaning in another dialect alone: `!~`, the type `int[]`, and `[OFFSET(2)]`."""
+    """Return whether two words have a meaning in another dialect alone: `!~`, the type `int[]`, `[OFFSET(2)]` and `)[2]`."""
     token, following = tokens[place], tokens[place + 1]
     if token.token_type is TokenType.NOT:
         return following.text.startswith("~")
     if token.token_type is not TokenType.L_BRACKET:
         return False
-    return following.token_type is TokenType.R_BRACKET or following.text.upper() in ("OFFSET", "SAFE_OFFSET")
+    is_element = (
+        following.token_type is TokenType.NUMBER and tokens[place - 1].token_type is TokenType.R_PAREN
+    )
+    return is_element or following.token_type is TokenType.R_BRACKET or following.text.upper() in _PLACES
 
 
 def _check_token_pair(source: QueryText, tokens: Sequence[Token], place: int) -> None:
@@ -461,6 +497,17 @@ def _check_quantiles(source: QueryText, tokens: Sequence[Token]) -> None:
             refuse_token(
                 source, token, "syntax", f"{token.text.upper()} takes two arguments, a value and its share"
             )
+
+
+def _is_in_substring(tokens: Sequence[Token], place: int) -> bool:
+    """Return whether FROM stands in SUBSTRING(x FROM 'pattern'), as far as the words just before tell."""
+    depth = 0
+    for before in range(place - 1, max(place - _MOST_WORDS_BEFORE, 0), -1):
+        kind = tokens[before].token_type
+        depth += (kind is TokenType.R_PAREN) - (kind is TokenType.L_PAREN)
+        if depth < 0:
+            return tokens[before - 1].text.upper() == "SUBSTRING"
+    return False
 
 
 def _needs_table_next(tokens: Sequence[Token]) -> bool:

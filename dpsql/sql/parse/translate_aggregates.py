@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from dpsql.sql.parse.dialect import is_whole_number
 from dpsql.sql.parse.dialect_text import DialectText
+from dpsql.sql.parse.translate_patterns import translate_element
 from dpsql.sql.parse.typed_calls import build_call
 
 _MOST_COPIED = 100
@@ -142,30 +143,27 @@ def translate_kurtosis(self: DialectText, node: exp.Expr) -> exp.Expr:
     return build_call("kurtosis_pop", node.this) if self.dialect == "spark" else node
 
 
-def translate_sketch(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate HLL of Snowflake, an approximate number of values."""
-    if node.expressions or self.dialect != "snowflake":
-        self.refuse_unknown(node)
-    return exp.ApproxDistinct(this=node.this)
-
-
 # Lists of quantiles.
 
 
 def translate_bracket(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate APPROX_QUANTILES(x, n)[OFFSET(i)] of BigQuery, the i-th of n quantiles."""
+    """Translate APPROX_QUANTILES(x, n)[OFFSET(i)] of BigQuery, the i-th of n quantiles, and a part of a text that is split."""
+    element = translate_element(self, node)
+    if element is not None:
+        return element
     called, places = node.this, node.expressions
     many = called.expression if isinstance(called, exp.ApproxQuantiles) else exp.Null()
     place = places[0] if len(places) == 1 else exp.Null()
     known = is_whole_number(many) and is_whole_number(place)
-    if not known or not 0 <= int(place.name) <= int(many.name) or not int(many.name):
+    index = int(place.name) - int(node.args.get("offset") or 0) if known else -1
+    if not known or not 0 <= index <= int(many.name) or not int(many.name):
         self.source.refuse(
             node,
             "clause",
             "brackets after a value are not supported",
             "write APPROX_QUANTILES(x, 4)[OFFSET(2)]",
         )
-    share = repr(int(place.name) / int(many.name))
+    share = repr(index / int(many.name))
     return exp.PercentileDisc(this=called.this, expression=exp.Literal.number(share))
 
 

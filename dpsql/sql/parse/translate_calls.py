@@ -10,20 +10,29 @@ from dpsql.policy import normalize_name
 from dpsql.policy.request.dialects import TITLES
 from dpsql.sql.parse.dialect import is_parameter
 from dpsql.sql.parse.dialect_text import DialectText
-from dpsql.sql.parse.own_calls import NAME as BEST_EXPERT
-from dpsql.sql.parse.own_calls import find_interval_end
+from dpsql.sql.parse.equivalents import build_equivalent, translate_equivalent
+from dpsql.sql.parse.own_calls import BEST_EXPERT, find_interval_end
 from dpsql.sql.parse.regressions import is_moment_call
 from dpsql.sql.parse.translate_aggregates import translate_hypothetical_rank
+from dpsql.sql.parse.translate_buckets import translate_date_bin, translate_date_bucket, translate_next_day
 from dpsql.sql.parse.translate_dates import (
     build_date,
     cast_to_date,
     translate_age,
-    translate_date_bin,
+    translate_date_addition,
+    translate_extract,
     translate_formatted,
     translate_parsed,
 )
+from dpsql.sql.parse.translate_numbers import (
+    build_number_text,
+    find_number_format,
+    translate_format_number,
+    translate_printf,
+)
+from dpsql.sql.parse.translate_patterns import translate_regexp_extract
 from dpsql.sql.parse.translate_texts import read_listed
-from dpsql.sql.parse.typed_calls import TEXT, build_call
+from dpsql.sql.parse.typed_calls import TEXT, TRUNCATED, build_call
 
 _NamedRule = Callable[[DialectText, exp.Expr], exp.Expr | None]
 _WITHIN_GROUP = frozenset({"postgres", "spark", "snowflake"})
@@ -42,14 +51,14 @@ def translate_within_group(self: DialectText, node: exp.Expr) -> exp.Expr:
     if isinstance(call, exp.Anonymous) and self.dialect == "tsql":
         kind = _APPROXIMATE.get(normalize_name(call.name))
         call = kind(this=call.expressions[0]) if kind is not None and len(call.expressions) == 1 else call
-    elif self.dialect == "tsql":
+    elif self.dialect == "tsql" and not isinstance(node.parent, exp.Window):
         self.refuse_in_dialect(
             node,
             "function",
             "PERCENTILE_CONT is a window function over rows",
             "write APPROX_PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x) with GROUP BY",
         )
-    elif self.dialect not in _WITHIN_GROUP:
+    elif self.dialect not in _WITHIN_GROUP | {"tsql"}:
         self.refuse_unknown(node.this)
     if type(call) not in (*_QUANTILES, exp.Mode) or len(order.expressions) != 1:
         self.refuse_unknown(node.this)
@@ -80,6 +89,15 @@ def _build_complement(share: exp.Expr) -> exp.Expr:
     return exp.Sub(this=exp.Literal.number(1), expression=exp.Paren(this=share))
 
 
+def keep_percentile(self: DialectText, node: exp.Expr) -> exp.Expr:
+    """Keep PERCENTILE_CONT(q) within a group, and PERCENTILE_CONT(x, q) over a window of BigQuery."""
+    if node.expression is not None and not (
+        self.dialect == "bigquery" and isinstance(node.parent, exp.Window)
+    ):
+        self.refuse_unknown(node)
+    return node
+
+
 def translate_quantile(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate APPROX_PERCENTILE and PERCENTILE: Spark's approximate one is one of the values, the others lie between two."""
     share = node.args.get("quantile")
@@ -88,7 +106,9 @@ def translate_quantile(self: DialectText, node: exp.Expr) -> exp.Expr:
 
 
 def translate_any(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate PostgreSQL's `= ANY($1)`, as clients bind a list, and `= ANY(ARRAY[…])`."""
+    """Translate `= ANY (SELECT …)`, and PostgreSQL's `= ANY($1)`, as clients bind a list, and `= ANY(ARRAY[…])`."""
+    if isinstance(node.this.unnest() if isinstance(node.this, exp.Paren) else node.this, exp.Query):
+        return node
     if isinstance(node.parent, (exp.Like, exp.ILike)) and self.dialect in ("postgres", "snowflake", "spark"):
         return node
     if self.dialect != "postgres":
@@ -169,7 +189,11 @@ def translate_unnest(self: DialectText, node: exp.Expr) -> exp.Expr:
     alias, (listed, *more) = node.args.get("alias"), node.expressions
     if isinstance(node.parent, exp.In):
         return node
-    if self.dialect != "bigquery" or more or not isinstance(listed, (exp.GenerateDateArray, exp.Array)):
+    if (
+        self.dialect != "bigquery"
+        or more
+        or not isinstance(listed, (exp.GenerateDateArray, exp.GenerateSeries, exp.Array))
+    ):
         self.source.refuse(
             node, "clause", "UNNEST takes one list of constants here", "write JOIN (VALUES (1), (2)) AS t(x)"
         )
@@ -180,7 +204,12 @@ def translate_unnest(self: DialectText, node: exp.Expr) -> exp.Expr:
     )
     if isinstance(listed, exp.Array):
         return exp.Unnest(expressions=[listed], alias=named)
-    call = build_call("generate_series", *(listed.args[key] for key in ("start", "end", "step")))
+    parts = [part for part in (listed.args.get(key) for key in ("start", "end", "step")) if part is not None]
+    if isinstance(listed, exp.GenerateDateArray):  # a text is read as a date
+        parts = [
+            cast_to_date(part) if isinstance(part, exp.Literal) and part.is_string else part for part in parts
+        ]
+    call = build_call("generate_series", *parts)
     return exp.Table(this=call, alias=named)
 
 
@@ -217,6 +246,7 @@ _AGGREGATES: Mapping[tuple[str, str], type[exp.AggFunc]] = {
     ("tsql", "stdevp"): exp.StddevPop,
     ("spark", "std"): exp.Stddev,
     ("spark", "mean"): exp.Avg,
+    ("snowflake", "hll"): exp.ApproxDistinct,
     ("postgres", "every"): exp.LogicalAnd,
 }
 """Aggregates that the parser reads as plain calls, by dialect and name."""
@@ -244,7 +274,11 @@ def _format(self: DialectText, node: exp.Expr) -> exp.Expr | None:
         return build_call(TEXT, node.expressions[0], exp.Literal.string(self.dialect))
     if len(node.expressions) != 2:
         return None
-    return translate_formatted(self, node, node.name.upper(), *node.expressions)
+    value, text = node.expressions
+    form = None if self.dialect == "spark" else find_number_format(text, self.dialect)
+    if form is not None:
+        return build_number_text(value, form)
+    return translate_formatted(self, node, node.name.upper(), value, text)
 
 
 def _format_reversed(self: DialectText, node: exp.Expr) -> exp.Expr | None:
@@ -256,9 +290,15 @@ def _format_reversed(self: DialectText, node: exp.Expr) -> exp.Expr | None:
 
 
 def _parse_date(self: DialectText, node: exp.Expr) -> exp.Expr | None:
-    """Translate TO_DATE with a format; in Spark without one, too."""
+    """Translate TO_DATE with a format; in Spark and Snowflake without one, too."""
     if len(node.expressions) == 1 and self.dialect == "spark":
         return cast_to_date(node.expressions[0])
+    if (
+        len(node.expressions) == 1 and self.dialect == "snowflake"
+    ):  # of a moment: the format of a text is guessed there
+        value = node.expressions[0]
+        is_text = isinstance(value, exp.Literal)
+        return cast_to_date(value if is_text else build_call("date_trunc", exp.Literal.string("day"), value))
     if len(node.expressions) != 2:
         return None
     return translate_parsed(self, node, node.name.upper(), *node.expressions, date=True)
@@ -269,6 +309,53 @@ def _parse_date_reversed(self: DialectText, node: exp.Expr) -> exp.Expr | None:
         return None
     text, value = node.expressions
     return translate_parsed(self, node, node.name.upper(), value, text, date=True)
+
+
+def _parse_moment_reversed(self: DialectText, node: exp.Expr) -> exp.Expr | None:
+    if len(node.expressions) != 2:
+        return None
+    text, value = node.expressions
+    return translate_parsed(self, node, node.name.upper(), value, text, date=False)
+
+
+def _convert_zone(self: DialectText, node: exp.Expr) -> exp.Expr | None:
+    """Translate CONVERT_TIMEZONE('UTC', zone, t) of Snowflake; of another source, a local time may be two instants."""
+    if len(node.expressions) != 3 or node.expressions[0].name.upper() != "UTC":
+        self.refuse_in_dialect(
+            node,
+            "constant",
+            "CONVERT_TIMEZONE takes moments in UTC",
+            "write CONVERT_TIMEZONE('UTC', 'Europe/Berlin', t)",
+        )
+    _, zone, moment = node.expressions
+    return build_equivalent(self, node, "TIMEZONE(_1, CAST(_2 AS TIMESTAMPTZ))", zone, moment)
+
+
+def _add_time(self: DialectText, node: exp.Expr) -> exp.Expr | None:
+    """Translate TIMEADD of Snowflake, which is DATEADD."""
+    if len(node.expressions) != 3:
+        return None
+    unit, count, moment = node.expressions
+    made = exp.DateAdd(this=moment, expression=count, unit=exp.Var(this=unit.name))
+    return translate_date_addition(self, made)
+
+
+def _take_part(self: DialectText, node: exp.Expr) -> exp.Expr | None:
+    """Translate DATE_PART of Spark, which is EXTRACT."""
+    if len(node.expressions) != 2:
+        return None
+    part, moment = node.expressions
+    return translate_extract(self, exp.Extract(this=exp.Var(this=part.name), expression=moment))
+
+
+def _choose(_: DialectText, node: exp.Expr) -> exp.Expr | None:
+    """Translate CHOOSE(n, x, y, …) of T-SQL, the n-th of the values."""
+    if len(node.expressions) < 2:
+        return None
+    place, *values = node.expressions
+    whole = build_call(TRUNCATED, place)
+    ifs = [exp.If(this=exp.Literal.number(number), true=value) for number, value in enumerate(values, 1)]
+    return exp.Case(this=whole, ifs=ifs)
 
 
 def _parse_moment(self: DialectText, node: exp.Expr) -> exp.Expr | None:
@@ -302,6 +389,13 @@ def _keep_ratio(_: DialectText, node: exp.Expr) -> exp.Expr | None:
     if not isinstance(node.parent, exp.Window) or len(node.expressions) != 1:
         return None
     return build_call("ratio_to_report", node.expressions[0])
+
+
+def _keep_event(_: DialectText, node: exp.Expr) -> exp.Expr | None:
+    """Keep CONDITIONAL_TRUE_EVENT within its window, which `translate_window` writes out."""
+    if not isinstance(node.parent, exp.Window) or len(node.expressions) != 1:
+        return None
+    return build_call("conditional_true_event", node.expressions[0])
 
 
 def _is_missing(_: DialectText, node: exp.Expr) -> exp.Expr | None:
@@ -338,8 +432,23 @@ NAMED: Mapping[tuple[str, str], _NamedRule] = {
     ("spark", "isnotnull"): _is_there,
     ("spark", "bround"): _round_half_even,
     ("snowflake", "ratio_to_report"): _keep_ratio,
+    ("snowflake", "conditional_true_event"): _keep_event,
     ("postgres", "age"): translate_age,
     ("postgres", "date_bin"): translate_date_bin,
+    ("tsql", "date_bucket"): translate_date_bucket,
+    **dict.fromkeys((("spark", "next_day"), ("snowflake", "next_day")), translate_next_day),
+    **dict.fromkeys((("bigquery", "parse_timestamp"), ("bigquery", "parse_datetime")), _parse_moment_reversed),
+    ("snowflake", "try_to_date"): _parse_date,
+    ("snowflake", "convert_timezone"): _convert_zone,
+    ("snowflake", "timeadd"): _add_time,
+    ("spark", "date_part"): _take_part,
+    ("tsql", "choose"): _choose,
+    ("spark", "format_number"): translate_format_number,
+    **dict.fromkeys((("spark", "format_string"), ("spark", "printf")), translate_printf),
+    **dict.fromkeys((("bigquery", "format"), ("postgres", "format")), translate_printf),
+    **dict.fromkeys((("bigquery", "regexp_extract"), ("bigquery", "regexp_substr")), translate_regexp_extract),
+    **dict.fromkeys((("spark", "regexp_extract"), ("spark", "regexp_substr")), translate_regexp_extract),
+    **dict.fromkeys((("snowflake", "regexp_substr"), ("postgres", "regexp_substr")), translate_regexp_extract),
 }  # fmt: skip
 """The rules of functions by dialect and name; the parser keeps their calls as they are written."""
 
@@ -348,7 +457,9 @@ def translate_named_call(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate a function that the parser keeps by name. Raises QueryRejected for unknown ones."""
     name = (self.dialect, normalize_name(node.name))
     rule = NAMED.get(name)
-    made = _translate_aggregate_call(self, node, name) if rule is None else rule(self, node)
+    made = translate_equivalent(self, node) if rule is None else rule(self, node)
+    if made is None and rule is None:
+        made = _translate_aggregate_call(self, node, name)
     if made is not None:
         return made
     if is_moment_call(node) or node.name.upper() == BEST_EXPERT or find_interval_end(node) is not None:

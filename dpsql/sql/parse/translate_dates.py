@@ -9,16 +9,18 @@ from typing import NoReturn
 from sqlglot import exp
 
 from dpsql.policy import normalize_name
-from dpsql.sql.parse.date_formats import QUARTER, STYLES, translate_format
+from dpsql.sql.parse.date_formats import EXPRESSION, STYLES, translate_format
 from dpsql.sql.parse.dialect import is_whole_number
 from dpsql.sql.parse.dialect_text import DialectText
+from dpsql.sql.parse.equivalents import build_equivalent
 from dpsql.sql.parse.translate_types import NUMERIC, parse_span, translate_convert
-from dpsql.sql.parse.typed_calls import AGE, CUT, ELAPSED, MOVED, build_call
+from dpsql.sql.parse.translate_weeks import build_week_cut, build_week_number, build_weeks, find_week_start
+from dpsql.sql.parse.typed_calls import AGE, CUT, ELAPSED, MONTHS, MOVED, build_call
 
 _LARGE = ("year", "quarter", "month", "day")
 _SMALL = ("hour", "minute")
 _OF_DATES = (
-    exp.Year, exp.Month, exp.Day, exp.DayOfYear, exp.DateDiff, exp.LastDay, exp.DayOfWeek, exp.WeekOfYear, exp.TimeToStr,
+    exp.Year, exp.Month, exp.Day, exp.DayOfYear, exp.DateDiff, exp.TimestampDiff, exp.LastDay, exp.DayOfWeek, exp.WeekOfYear, exp.TimeToStr,
 )  # fmt: skip
 """Functions whose argument some parsers wrap in a conversion."""
 _ISO = {"week": "week", "doy": "doy", "isodow": "isodow", "isoyear": "isoyear"}
@@ -47,7 +49,11 @@ _PARTS: Mapping[str, Mapping[str, str]] = {
 _DATE_PARTS = ("year", "month", "day")
 _CALENDAR = ("year", "month")
 _CLOCK = ("epoch", "day", "hour", "minute", "second")
-_WEEKS_OF_MONDAY = frozenset({"postgres", "spark", "snowflake"})
+_CUT_WEEKS = frozenset({"bigquery", "tsql"})
+"""The dialects in which other units of weeks than Monday's are known."""
+_MONTHS = {"month": 1, "quarter": 3, "year": 12}
+_FIRST_DAY = dt.date(1900, 1, 1)
+"""The day 0 of T-SQL."""
 _FORMATTED = "a format that is made of years, months, days, hours, minutes and seconds"
 
 
@@ -67,6 +73,9 @@ def get_unit(self: DialectText, node: exp.Expr, unit: exp.Expr | None, known: tu
 def translate_extract(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate EXTRACT and DATE_PART, with the dialect's numbers for days of the week."""
     unit, operand = normalize_name(node.this.name), node.expression
+    week = build_week_number(self, node.this, operand)
+    if week is not None:
+        return week
     made = _translate_length_part(self, node, unit, operand)
     if made is None:
         made = _translate_part(self, node, unit, operand)
@@ -136,16 +145,12 @@ def translate_age(self: DialectText, node: exp.Expr) -> exp.Expr:
 
 
 def translate_date_truncation(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate DATE_TRUNC, with weeks that begin on Monday."""
+    """Translate DATE_TRUNC; a week begins on the dialect's day."""
     unit = node.args.get("unit")
-    is_week = isinstance(unit, exp.WeekStart)
-    named = "" if unit is None else (unit.this.name if is_week else unit.name).upper()
-    if (is_week and named == "MONDAY") or (self.dialect == "bigquery" and named == "ISOWEEK"):
-        unit = exp.Var(this="week")
-    elif self.dialect == "bigquery" and unit is not None and "WEEK" in unit.sql().upper():
-        self.refuse_in_dialect(node, "constant", "WEEK begins on Sunday", "write ISOWEEK, or WEEK(MONDAY)")
-    weeks = ("week",) if self.dialect in (*_WEEKS_OF_MONDAY, "bigquery") else ()
-    name = get_unit(self, node, unit, (*_LARGE, *weeks, *_SMALL))
+    start = find_week_start(self, unit)
+    if start is not None and (start or self.dialect in _CUT_WEEKS):
+        return build_week_cut(start, node.this)
+    name = "week" if start is not None else get_unit(self, node, unit, (*_LARGE, *_SMALL))
     if self.dialect == "spark" and isinstance(node, exp.DateTrunc):
         return cast_to_date(build_call("date_trunc", exp.Literal.string(name), node.this))
     is_kept = self.dialect in ("tsql", "snowflake", "bigquery")
@@ -153,17 +158,59 @@ def translate_date_truncation(self: DialectText, node: exp.Expr) -> exp.Expr:
 
 
 def translate_date_difference(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate DATEDIFF, the number of boundaries of a unit between two moments."""
-    known = ("day",) if self.dialect == "spark" else (*_LARGE, *_SMALL)
-    known = (*known, "second") if self.dialect in ("tsql", "snowflake") else known
-    unit = get_unit(self, node, node.args.get("unit"), known)
-    return build_call("date_diff", exp.Literal.string(unit), node.expression, node.this)
+    """Translate DATEDIFF, the number of boundaries of a unit between two moments; in Spark with a unit, of whole units."""
+    unit = node.args.get("unit")
+    if self.dialect == "spark" and unit is not None:
+        return translate_whole_units(self, node)
+    later, earlier = (read_moment(self, side) for side in (node.this, node.expression))
+    start = find_week_start(self, unit)
+    if start is not None:
+        return build_weeks(start, *map(_read_constant_moment, (later, earlier)))
+    known = (
+        (*_LARGE, *_SMALL, "second")
+        if self.dialect in ("tsql", "snowflake", "bigquery")
+        else (*_LARGE, *_SMALL)
+    )
+    name = get_unit(self, node, unit, known)
+    return build_call("date_diff", exp.Literal.string(name), earlier, later)
 
 
 def translate_whole_units(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate TIMESTAMP_DIFF of BigQuery, the number of whole units between two moments."""
-    unit = get_unit(self, node, node.args.get("unit"), ("day", *_SMALL, "second"))
-    return build_call("date_sub", exp.Literal.string(unit), node.expression, node.this)
+    """Translate TIMESTAMP_DIFF of BigQuery and TIMESTAMPDIFF of Spark, the number of whole units between two moments."""
+    is_spark = self.dialect == "spark"
+    known = (*_MONTHS, "week", "day", *_SMALL, "second") if is_spark else ("day", *_SMALL, "second")
+    unit = get_unit(self, node, node.args.get("unit"), known)
+    if unit in _MONTHS:
+        return build_call(MONTHS, exp.Literal.number(_MONTHS[unit]), node.this, node.expression)
+    found = build_call(
+        "date_sub", exp.Literal.string("day" if unit == "week" else unit), node.expression, node.this
+    )
+    if unit != "week":
+        return found
+    return exp.Paren(this=exp.IntDiv(this=found, expression=exp.Literal.number(7)))
+
+
+def _read_constant_moment(node: exp.Expr) -> exp.Expr:
+    """Return a constant text as the moment that it is."""
+    if not isinstance(node, exp.Literal) or not node.is_string:
+        return node
+    return exp.Cast(this=node, to=exp.DataType(this=exp.DType.TIMESTAMP, nested=False))
+
+
+def read_moment(self: DialectText, node: exp.Expr) -> exp.Expr:
+    """Return a moment; in T-SQL a whole number counts days since 1900-01-01."""
+    sign, inner = 1, node
+    while isinstance(inner, (exp.Paren, exp.Neg)):
+        sign, inner = (-sign if isinstance(inner, exp.Neg) else sign), inner.this
+    if self.dialect != "tsql" or not is_whole_number(inner):
+        return node
+    try:
+        day = _FIRST_DAY + dt.timedelta(days=sign * int(inner.name))
+    except OverflowError:
+        self.refuse_in_dialect(node, "constant", "there is no such day", "write CAST('2026-01-31' AS DATE)")
+    return exp.Cast(
+        this=exp.Literal.string(day.isoformat()), to=exp.DataType(this=exp.DType.TIMESTAMP, nested=False)
+    )
 
 
 def translate_date_addition(self: DialectText, node: exp.Expr) -> exp.Expr:
@@ -179,10 +226,40 @@ def translate_date_addition(self: DialectText, node: exp.Expr) -> exp.Expr:
         count, back = count.this, True
     if isinstance(count, exp.Literal) and is_whole_number(exp.Literal.number(count.name)):
         count = exp.Literal.number(count.name)
-    moment = cast_to_date(node.this) if isinstance(node, exp.TsOrDsAdd) else node.this
+    moment = cast_to_date(node.this) if isinstance(node, exp.TsOrDsAdd) else read_moment(self, node.this)
+    if self.dialect == "tsql" and (cut := _find_cut(unit, moment, count)) is not None:
+        return cut
     return build_call(
         MOVED, exp.Literal.string(unit), moment, exp.Neg(this=exp.Paren(this=count)) if back else count
     )
+
+
+def _find_cut(unit: str, moment: exp.Expr, count: exp.Expr) -> exp.Expr | None:
+    """Return DATEADD(u, DATEDIFF(u, 0, x), 0) of T-SQL as the beginning of the unit that it is; None for other sums.
+
+    Why: a unit that begins at midnight of 1900-01-01 is moved by whole units from there.
+    """
+    inner = count.unnest()
+    if not isinstance(inner, exp.Anonymous) or inner.this != "date_diff" or unit not in (*_LARGE, *_SMALL):
+        return None
+    named, origin, later = inner.expressions
+    first = _FIRST_DAY.isoformat()
+    days = [each.this if isinstance(each, exp.Cast) else each for each in (origin, moment)]
+    if named.name != unit or not all(isinstance(each, exp.Literal) and each.name == first for each in days):
+        return None
+    return exp.Cast(
+        this=build_call("date_trunc", named, later), to=exp.DataType(this=exp.DType.TIMESTAMP, nested=False)
+    )
+
+
+def translate_time_zone(self: DialectText, node: exp.Expr) -> exp.Expr:
+    """Translate AT TIME ZONE: of an instant the local time; BigQuery's takes an instant always."""
+    if self.dialect == "bigquery":
+        instant = exp.Cast(this=node.this, to=exp.DataType(this=exp.DType.TIMESTAMPTZ, nested=False))
+        return build_call("timezone", node.args["zone"], instant)
+    if self.dialect not in ("postgres", "tsql"):
+        self.refuse_unknown(node)
+    return node
 
 
 def translate_add_months(self: DialectText, node: exp.Expr) -> exp.Expr:
@@ -199,6 +276,8 @@ def translate_add_months(self: DialectText, node: exp.Expr) -> exp.Expr:
 def translate_to_date(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Return a conversion that the parser puts around a date, and TO_DATE without a format."""
     inner: exp.Expr = node.this
+    if isinstance(node.parent, exp.DateAdd) and self.dialect == "tsql":  # of EOMONTH(d, n)
+        return inner
     if isinstance(node.parent, (*_OF_DATES, exp.Anonymous)) and self.dialect in ("spark", "tsql", "bigquery"):
         return inner
     if self.dialect not in ("spark", "snowflake") or isinstance(node, exp.TimeStrToTime):
@@ -222,9 +301,14 @@ def cast_to_date(node: exp.Expr) -> exp.Cast:
     return exp.Cast(this=node, to=exp.DataType(this=exp.DType.DATE, nested=False))
 
 
-def translate_date(_: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate DATE(t), the day of a moment."""
-    return cast_to_date(node.this)
+def translate_date(self: DialectText, node: exp.Expr) -> exp.Expr:
+    """Translate DATE(t), the day of a moment, and DATE(y, m, d)."""
+    zone = node.args.get("zone")
+    if zone is None:
+        return cast_to_date(node.this)
+    return build_equivalent(
+        self, node, "CAST(TIMEZONE(_2, CAST(_1 AS TIMESTAMPTZ)) AS DATE)", node.this, zone
+    )
 
 
 def translate_name(self: DialectText, node: exp.Expr) -> exp.Expr:
@@ -290,13 +374,6 @@ def translate_make_interval(self: DialectText, node: exp.Expr) -> exp.Expr:
     return exp.Interval(this=count, unit=exp.Var(this=unit.upper()))
 
 
-def translate_date_bin(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Refuse DATE_BIN, whose origin is an argument."""
-    self.refuse_in_dialect(
-        node, "function", "DATE_BIN counts from its third argument", "write DATE_TRUNC('week', t), or 'month'"
-    )
-
-
 # Dates as texts, and texts as dates.
 
 
@@ -321,14 +398,12 @@ def translate_formatted(
     if pieces is None:
         _refuse_format(self, node, name)
     made = [
-        build_call("quarter", value.copy())
-        if piece == QUARTER
+        build_equivalent(self, node, piece.removeprefix(EXPRESSION), value)
+        if piece.startswith(EXPRESSION)
         else build_call("strftime", value.copy(), exp.Literal.string(piece))
         for piece in pieces
     ]
     found: exp.Expr = made[0]
-    if pieces[0] == QUARTER and len(made) == 1:
-        return exp.Cast(this=found, to=exp.DataType(this=exp.DType.VARCHAR, nested=False))
     for part in made[1:]:
         found = exp.DPipe(this=found, expression=part, safe=True)
     return exp.Paren(this=found) if len(made) > 1 else found
@@ -343,7 +418,7 @@ def translate_parsed(
         if isinstance(text, exp.Literal) and text.is_string
         else None
     )
-    if pieces is None or len(pieces) != 1 or pieces[0] == QUARTER:
+    if pieces is None or len(pieces) != 1 or pieces[0].startswith(EXPRESSION):
         _refuse_format(self, node, name)
     if "%y" in pieces[0] and self.dialect != "bigquery":
         self.refuse_in_dialect(

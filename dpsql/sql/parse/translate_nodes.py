@@ -14,9 +14,12 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from dpsql.policy import normalize_name
 from dpsql.sql.parse import translate_aggregates as aggregates
+from dpsql.sql.parse import translate_buckets as buckets
 from dpsql.sql.parse import translate_calls as calls
 from dpsql.sql.parse import translate_dates as dates
+from dpsql.sql.parse import translate_patterns as patterns
 from dpsql.sql.parse import translate_texts as texts
 from dpsql.sql.parse import translate_types as types
 from dpsql.sql.parse.dialect import CALLS, READ, find_number, is_whole_number
@@ -25,6 +28,7 @@ from dpsql.sql.parse.typed_calls import QUOTIENT, build_call
 
 _OF_NULLS = frozenset({"snowflake", "bigquery"})
 """The dialects whose GREATEST and LEAST are NULL if any argument is NULL."""
+_RECURSIVE_WITHOUT_WORD = frozenset({"tsql", "snowflake"})
 _MOST_COPIED = 100
 """The most nodes of an expression that is copied: nested copies would double the text each time."""
 
@@ -35,6 +39,11 @@ class Translator(DialectText):
 
     def translate_in_place(self, tree: exp.Expr) -> None:
         """Translate the tree into DuckDB's, in place. Raises QueryRejected at a node that is not supported."""
+        for select in tree.find_all(
+            exp.Select
+        ):  # how the dialect's optimizer would go about it changes no answer
+            select.set("hint", None)
+            select.set("options", None)
         for node in reversed(list(tree.bfs())):
             self._check_node(node)
             rule = _RULES.get(type(node))
@@ -115,7 +124,11 @@ def _translate_group_by(_: DialectText, node: exp.Expr) -> exp.Expr:
 
 def _translate_width_bucket(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Return the number of the bucket of equal width that a value falls into, 0 below all and one more above all."""
-    value, low, high, many = (node.args.get(name) for name in READ[exp.WidthBucket])
+    if node.args.get("threshold") is not None:
+        return buckets.translate_threshold_bucket(self, node)
+    value, low, high, many = (
+        node.args.get(name) for name in ("this", "min_value", "max_value", "num_buckets")
+    )
     if value is None or low is None or high is None or many is None:
         self.refuse_in_dialect(
             node, "constant", "WIDTH_BUCKET takes a value, two ends and a number of buckets"
@@ -160,6 +173,37 @@ def _copy_in_parentheses(node: exp.Expr) -> exp.Paren:
     return exp.Paren(this=node.copy())
 
 
+def _translate_with(self: DialectText, node: exp.Expr) -> exp.Expr:
+    """Translate WITH: in T-SQL and Snowflake a query that reads itself is recursive without that word."""
+    if self.dialect in _RECURSIVE_WITHOUT_WORD and any(
+        isinstance(common.this, exp.Union) and _names_table(common.this.expression, common.alias)
+        for common in node.expressions
+    ):
+        node.set("recursive", True)
+    return node
+
+
+def _names_table(query: exp.Expr, name: str) -> bool:
+    return any(
+        normalize_name(table.name) == normalize_name(name)
+        for table in query.find_all(exp.Table)
+        if not table.args.get("db")
+    )
+
+
+def _translate_join(self: DialectText, node: exp.Expr) -> exp.Expr:
+    """Translate a join: OUTER APPLY keeps each row before it, CROSS APPLY those with a row; NATURAL is the only method."""
+    lateral = node.this
+    if isinstance(lateral, exp.Lateral) and lateral.args.get("cross_apply") is not None:
+        node.set("side", None if lateral.args["cross_apply"] else "LEFT")
+        node.set("kind", "CROSS" if lateral.args["cross_apply"] else None)
+        node.set("on", None if lateral.args["cross_apply"] else exp.Boolean(this=True))
+        lateral.set("cross_apply", None)
+    if node.args.get("method") not in (None, "", "NATURAL"):
+        self.refuse_unknown(node)
+    return node
+
+
 def _translate_identifier(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Refuse the name of a temporary table, as T-SQL writes it."""
     if node.args.get("temporary") or node.args.get("global_"):
@@ -202,6 +246,7 @@ def _build_logarithm(value: exp.Expr) -> exp.Expr:
 _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     **dict.fromkeys((exp.Any, exp.All), calls.translate_any),
     exp.WithinGroup: calls.translate_within_group,
+    **dict.fromkeys((exp.PercentileCont, exp.PercentileDisc), calls.keep_percentile),
     **dict.fromkeys((exp.ApproxQuantile, exp.Quantile), calls.translate_quantile),
     exp.Bracket: aggregates.translate_first_of_list,
     exp.AnyValue: aggregates.translate_any_value,
@@ -211,11 +256,11 @@ _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     exp.ArraySort: aggregates.translate_sorted_list,
     exp.GroupConcat: aggregates.translate_joined_text,
     exp.ApproxQuantiles: aggregates.translate_quantiles,
+    **dict.fromkeys((exp.Split, exp.RegexpSplit, exp.StringToArray), patterns.keep_split),
     exp.ExplodingGenerateSeries: calls.translate_series,
     exp.RegrCount: calls.translate_pair_count,
     exp.Skewness: aggregates.translate_skewness,
     exp.Kurtosis: aggregates.translate_kurtosis,
-    exp.Hll: aggregates.translate_sketch,
     exp.Nvl2: calls.translate_nvl2,
     exp.Anonymous: calls.translate_named_call,
     exp.Table: calls.translate_table,
@@ -237,7 +282,7 @@ _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     exp.ConcatWs: texts.translate_separated,
     exp.DPipe: texts.translate_joined,
     **dict.fromkeys((exp.Left, exp.Right), texts.translate_text_side),
-    exp.Substring: texts.translate_substring,
+    exp.Substring: patterns.translate_substring,
     exp.Trim: texts.translate_trim,
     **dict.fromkeys((exp.Like, exp.ILike), texts.translate_like),
     **dict.fromkeys((exp.RegexpLike, exp.RegexpILike), texts.translate_regexp_match),
@@ -262,6 +307,7 @@ _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     exp.DayOfWeek: dates.translate_day_of_week,
     exp.DateFromParts: dates.translate_date_from_parts,
     exp.Interval: dates.translate_interval,
+    exp.AtTimeZone: dates.translate_time_zone,
     exp.MakeInterval: dates.translate_make_interval,
     exp.Convert: dates.translate_styled,
     exp.EqualNull: lambda _, node: exp.NullSafeEQ(this=node.this, expression=node.expression),
@@ -277,7 +323,14 @@ _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     exp.Between: _translate_between,
     exp.Group: _translate_group_by,
     exp.WidthBucket: _translate_width_bucket,
+    exp.RangeBucket: buckets.translate_range_bucket,
+    exp.TimeSlice: buckets.translate_time_slice,
+    exp.MonthsBetween: buckets.translate_months_between,
+    exp.Overlaps: buckets.translate_overlaps,
+    exp.LastDay: buckets.translate_last_day,
     exp.Identifier: _translate_identifier,
+    exp.With: _translate_with,
+    exp.Join: _translate_join,
     exp.Into: _translate_into,
     exp.Fetch: lambda _, node: exp.Limit(expression=node.args["count"]),
     exp.National: lambda _, node: exp.Literal.string(node.name),

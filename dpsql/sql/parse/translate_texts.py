@@ -24,6 +24,9 @@ _PLAIN_PATTERN = re.compile(
 )
 """The regular expressions that PostgreSQL, Java, RE2 and DuckDB read alike: characters, classes, groups and quantifiers."""
 _BRACKET_CLASS = re.compile(r"\[\^?[^\]]*\[")
+_ESCAPED = re.compile(r"\\.|\[\^?\]?[^\]]*\]", re.DOTALL)
+"""An escaped letter, or a class, in which letters are escaped otherwise."""
+_CLASSES = {r"\d": "[0-9]"}
 _QUANTIFIER = re.compile(r"(?<!\\)[*+?{]")
 _LONGEST_DIFFERS = re.compile(r"(?<!\\)[(|]")
 MOST_PATTERNS = 20
@@ -31,6 +34,9 @@ MOST_PATTERNS = 20
 MOST_COPIED = 20
 """The most nodes of an expression that is copied for each of them."""
 _MATCHES_DOT_ALL = "s"
+_FROM_END = frozenset({"bigquery", "spark"})
+_SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+"""The letters of Unicode that are white space, which BigQuery trims."""
 _JAVA_END = r"(\r\n|[\n\r\x{85}\x{2028}\x{2029}])?$"
 """Where $ matches in Java: at the end, or before the last end of a line."""
 
@@ -79,26 +85,29 @@ def _expand_patterns(self: DialectText, node: exp.Expr, quantifier: exp.Expr) ->
     return exp.Paren(this=(exp.or_ if isinstance(quantifier, exp.Any) else exp.and_)(*parts))
 
 
-def _take_pattern(self: DialectText, node: exp.Expr, pattern: exp.Expr | None) -> str:
+def take_pattern(self: DialectText, node: exp.Expr, pattern: exp.Expr | None) -> str:
     """Return a constant regular expression that means the same everywhere."""
     text = (
         pattern.name
         if isinstance(pattern, exp.RawString) or (isinstance(pattern, exp.Literal) and pattern.is_string)
         else None
     )
+    if text is not None and self.dialect == "bigquery":  # RE2, as in DuckDB
+        return text
+    text = None if text is None else _ESCAPED.sub(lambda found: _CLASSES.get(found[0], found[0]), text)
     if text is None or not _PLAIN_PATTERN.fullmatch(text) or _BRACKET_CLASS.search(text):
         self.refuse_in_dialect(
             node,
             "constant",
             "a regular expression must be a constant of characters, classes such as [a-z], groups and quantifiers",
-            "write [0-9] for \\d, and LIKE for simple patterns",
+            "write [a-zA-Z0-9_] for \\w, and LIKE for simple patterns",
         )
     return text
 
 
 def translate_regexp_match(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate ~, ~*, RLIKE and REGEXP_LIKE: whether a part of a text matches; in Snowflake, the whole text."""
-    text = _take_pattern(self, node, node.expression)
+    text = take_pattern(self, node, node.expression)
     if self.dialect == "spark" and text.endswith("$") and not text.endswith("\\$"):
         text = text[:-1] + _JAVA_END
     options = _MATCHES_DOT_ALL if self.dialect == "postgres" and "." in text else ""
@@ -128,7 +137,7 @@ def translate_similar(self: DialectText, node: exp.Expr) -> exp.Expr:
 
 def translate_regexp_replace(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate REGEXP_REPLACE: PostgreSQL replaces the first match unless 'g' is given, the others all."""
-    text = _take_pattern(self, node, node.expression)
+    text = take_pattern(self, node, node.expression)
     replacement, options = node.args.get("replacement"), node.args.get("modifiers")
     said = options.name if isinstance(options, exp.Literal) else ""
     new = replacement.name if isinstance(replacement, exp.Literal) and replacement.is_string else "\\"
@@ -171,12 +180,10 @@ def translate_split_part(self: DialectText, node: exp.Expr) -> exp.Expr:
 
 
 def translate_pad(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate LPAD and RPAD with a constant length."""
+    """Translate LPAD and RPAD with a constant text that fills."""
     length, fill = node.expression, node.args.get("fill_pattern") or exp.Literal.string(" ")
-    if not is_whole_number(length) or not isinstance(fill, exp.Literal) or not fill.name:
-        self.refuse_in_dialect(
-            node, "constant", "LPAD and RPAD need a constant length and a constant text that fills"
-        )
+    if not isinstance(fill, exp.Literal) or not fill.name:
+        self.refuse_in_dialect(node, "constant", "LPAD and RPAD need a constant text that fills")
     return build_call("lpad" if node.args.get("is_left") else "rpad", node.this, length, fill)
 
 
@@ -230,6 +237,9 @@ def _write_part(node: exp.Expr, *, in_call: bool) -> exp.Expr:
 
 def translate_text_side(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate LEFT and RIGHT with a constant number of letters."""
+    count = node.expression
+    if isinstance(count, exp.Neg) and is_whole_number(count.this) and self.dialect == "postgres":
+        return build_call(node.key, node.this, count)  # all letters but as many at the other end
     if not is_whole_number(node.expression):
         self.refuse_in_dialect(
             node, "constant", f"{node.key.upper()} needs a constant whole number that is not negative"
@@ -237,9 +247,16 @@ def translate_text_side(self: DialectText, node: exp.Expr) -> exp.Expr:
     return build_call(node.key, node.this, node.expression)
 
 
-def translate_substring(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate SUBSTRING with constant places."""
+def translate_places(self: DialectText, node: exp.Expr) -> exp.Expr:
+    """Translate SUBSTRING with constant places; a negative one counts from the end in BigQuery and Spark."""
     start, length = node.args.get("start"), node.args.get("length")
+    if (
+        isinstance(start, exp.Neg)
+        and is_whole_number(start.this)
+        and length is None
+        and self.dialect in _FROM_END
+    ):
+        return build_call("right", node.this, start.this)
     if not (isinstance(start, exp.Literal) and is_whole_number(start) and int(start.name)) or not (
         length is None or is_whole_number(length)
     ):
@@ -255,7 +272,7 @@ def translate_trim(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Translate TRIM and its sides, of spaces or of given letters."""
     characters = node.args.get("expression")
     if self.dialect == "bigquery" and characters is None:
-        self.refuse_in_dialect(node, "function", "TRIM removes every kind of space", "write TRIM(x, ' ')")
+        characters = exp.Literal.string(_SPACES)
     name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position")).upper(), "trim")
     return build_call(name, *(part for part in (node.this, characters) if part is not None))
 
@@ -278,7 +295,7 @@ def is_listed(node: exp.Expr) -> bool:
     while isinstance(around, (exp.Paren, exp.Cast)):
         around = around.parent
     named = isinstance(around, exp.Anonymous) and str(around.this).lower() in ("all", "some")
-    return named or isinstance(around, (exp.Any, exp.All, exp.Unnest))
+    return named or isinstance(around, (exp.Any, exp.All, exp.Unnest, exp.RangeBucket, exp.WidthBucket))
 
 
 def read_listed(_: DialectText, node: exp.Expr) -> exp.Expr:

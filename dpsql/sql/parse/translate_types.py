@@ -37,6 +37,7 @@ NUMERIC = "numeric"
 """Where a translated node says that PostgreSQL's value is a numeric, although DuckDB's is a whole number."""
 _WHOLE = frozenset({exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT, exp.DType.TINYINT})
 _MOMENTS = frozenset({exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.DATETIME, exp.DType.DATETIME2})
+_INSTANTS = frozenset({exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ})
 _TEXTS = frozenset({exp.DType.TEXT, exp.DType.VARCHAR, exp.DType.NVARCHAR})
 _UNCHANGED = frozenset({exp.DType.DATE, exp.DType.BOOLEAN, exp.DType.TIME, exp.DType.UUID})
 _OF_TEXT = (exp.Left, exp.Right, exp.Length)
@@ -271,7 +272,7 @@ def translate_average(self: DialectText, node: exp.Expr) -> exp.Expr:
 
 
 def translate_window(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate windows: AVG of T-SQL, and Snowflake's RATIO_TO_REPORT."""
+    """Translate windows: AVG of T-SQL, and Snowflake's RATIO_TO_REPORT and CONDITIONAL_TRUE_EVENT."""
     called = node.this
     if self.dialect == "tsql" and isinstance(called, exp.Avg):
         return build_call(MEAN, node.copy())
@@ -280,7 +281,23 @@ def translate_window(self: DialectText, node: exp.Expr) -> exp.Expr:
         total = node.copy()
         total.set("this", exp.Sum(this=value.copy()))
         return exp.Paren(this=exp.Div(this=exp.Paren(this=value.copy()), expression=total))
+    if isinstance(called, exp.Anonymous) and called.this == "conditional_true_event":
+        return _count_events(self, node, *called.expressions)
     return node
+
+
+def _count_events(self: DialectText, node: exp.Expr, condition: exp.Expr) -> exp.Expr:
+    """Return the number of rows up to each at which a condition is true."""
+    if node.args.get("spec") is not None or node.args.get("order") is None:
+        self.refuse_in_dialect(
+            node, "clause", "CONDITIONAL_TRUE_EVENT takes an order and no frame", "write OVER (ORDER BY x)"
+        )
+    one, none = exp.Literal.number(1), exp.Literal.number(0)
+    counted = node.copy()
+    counted.set("this", exp.Sum(this=exp.Case(ifs=[exp.If(this=condition.copy(), true=one)], default=none)))
+    frame = {"kind": "ROWS", "start": "UNBOUNDED", "start_side": "PRECEDING", "end": "CURRENT ROW"}
+    counted.set("spec", exp.WindowSpec(**frame))
+    return counted
 
 
 def translate_power(self: DialectText, node: exp.Expr) -> exp.Expr:
@@ -381,8 +398,10 @@ def translate_cast(self: DialectText, node: exp.Expr) -> exp.Expr:  # noqa: C901
         kind = exp.DType.BOOLEAN
     if kind is exp.DType.TIMESTAMPTZ and self.dialect == "bigquery" and isinstance(node.this, exp.Literal):
         kind = exp.DType.TIMESTAMPNTZ  # in UTC, as all moments here
-    if kind in _MOMENTS and not (self.dialect == "bigquery" and kind is exp.DType.TIMESTAMP):
+    if kind in _MOMENTS:
         kind, digits = exp.DType.TIMESTAMP, []
+    elif kind in _INSTANTS and self.dialect != "tsql":  # in a session whose zone is UTC
+        kind, digits = exp.DType.TIMESTAMPTZ, []
     elif kind not in FRACTIONAL_TYPES | _UNCHANGED or bool(digits) != (kind is exp.DType.DECIMAL):
         self.refuse_in_dialect(
             node,

@@ -39,9 +39,29 @@ ELAPSED = f"{PREFIX}elapsed"
 """A part of the length of time x - y; the first argument is the part."""
 AGE = f"{PREFIX}age"
 """A part of AGE(x, y), which counts whole years, months and days; the first argument is the part."""
+WEEK_CUT = f"{PREFIX}week_cut"
+"""The first day of a week, which is a date of a date; the first argument is the day on which weeks begin, 0 for Monday."""
+WEEKS = f"{PREFIX}weeks"
+"""The number of beginnings of weeks between x and y; the first argument is the day on which weeks begin."""
+WEEK_NUMBER = f"{PREFIX}week_number"
+"""The number of a week in its year; the arguments are the day on which weeks begin, what is added before 7 divides, the moment."""
+MONTHS = f"{PREFIX}months"
+"""The number of whole spans of n months between x and y, toward zero; the first argument is n."""
+BINNED = f"{PREFIX}binned"
+"""The beginning of a moment's bin; the arguments are the unit, the number of units, the moment, the origin, and whether a date stays one."""
+MONTHS_BETWEEN = f"{PREFIX}months_between"
+"""The months between x and y with a fraction of 31 days; the first argument is whether the number is rounded to 8 digits."""
+OVERLAPPING = f"{PREFIX}overlapping"
+"""Whether two spans of time overlap, each given by its ends in any order."""
+NUMBER_TEXT = f"{PREFIX}number_text"
+"""A number as a text in a format; see `dpsql.sql.parse.number_formats`."""
+PLAIN_TEXT = f"{PREFIX}plain_text"
+"""A value of %s as a text; the second argument says which types are allowed."""
 NAMES = frozenset(
     {
         QUOTIENT, MEAN, POWER, SUM_OR_TEXT, FIRST_TYPE, TRUNCATED, ROUNDED, HALF_EVEN, TEXT, PART, MOVED, CUT, ELAPSED, AGE,
+        WEEK_CUT, WEEKS, WEEK_NUMBER, MONTHS, BINNED, MONTHS_BETWEEN, OVERLAPPING,
+        NUMBER_TEXT, PLAIN_TEXT,
     }
 )  # fmt: skip
 

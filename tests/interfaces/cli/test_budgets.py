@@ -165,3 +165,46 @@ def test_budgets_of_several_policies_and_all_analysts(run: Run, visits: Path, tm
     for arguments in ((), (policy, other, "--ledger", tmp_path / "x.ledger")):
         ran = run("budget", *arguments)
         assert (ran.code, "error[argument]" in ran.err) == (1, True)
+
+
+SHARED = """version: 1
+privacy_unit: patient
+budget: {epsilon: 3, delta: 1e-7, shared: true}
+tables:
+  patients: {unit: id, rows_per_unit: 1, columns: {age: {type: integer, bounds: [0, 110]}}}
+  visits: {link: {column: patient, references: patients.id}, rows_per_unit: 5}
+"""
+
+
+def test_owners_see_and_reset_a_shared_budget_by_any_of_its_tables(run: Run, tmp_path: Path) -> None:
+    """check, budget and ledger reset speak of one budget for all tables."""
+    path, policy = tmp_path / "c.duckdb", tmp_path / "c.yaml"
+    with duckdb.connect(path) as database:
+        database.execute("CREATE TABLE patients AS SELECT range AS id, 40 AS age FROM range(9)")
+        database.execute("CREATE TABLE visits AS SELECT range % 9 AS patient FROM range(20)")
+    policy.write_text(SHARED)
+    checked = " ".join(run("check", policy, path).out.split())
+    assert "the budget that patients and visits share holds 30 questions at ε 0.1" in checked
+    assert "zcdp, shared" in checked
+    query = "SELECT COUNT(*) FROM visits JOIN patients ON patient = id"
+    answer = run("query", path, query, "--policy", policy, "-e", "0.1")
+    assert "charged to shared budget: ε 0.1" in answer.out + answer.err
+    assert "shared budget" in run("budget", "--policy", policy).out
+    ledger = path.with_suffix(".ledger")
+    done = run("ledger", "reset", ledger, "--policy", policy, "--table", "Visits", "--reason", "new data")
+    assert "reset the budget of all tables: entry 2" in done.out
+    assert "shared budget was reset on" in run("budget", "--policy", policy).out
+
+
+def test_init_proposes_a_shared_budget_for_several_tables(run: Run, tmp_path: Path) -> None:
+    """One table has nobody to share with, and rows that are units have no ids."""
+    path = tmp_path / "c.duckdb"
+    with duckdb.connect(path) as database:
+        database.execute("CREATE TABLE patients (id INTEGER, age INTEGER)")
+    assert "\n  shared: true" not in run("init", path, "--output", "-").out
+    with duckdb.connect(path) as database:
+        database.execute("CREATE TABLE visits (patient INTEGER)")
+    assert "\n  delta: TODO\n  shared: true\n" in run("init", path, "--output", "-").out
+    metadata = tmp_path / "schema.yml"
+    metadata.write_text("models: [{name: visits, config: {meta: {dpsql: {unit: row}}}}]")
+    assert "\n  shared: true" not in run("init", path, "--from", metadata, "--output", "-").out

@@ -357,7 +357,9 @@ def test_init_interactive_writes_the_owners_decisions(run: Run, tmp_path: Path) 
     answers = ["patient", "none", "", "", "nobody", "link", "0", "20", "5, 1", "0, 500", "a, b", "x", "2", ""]
     ran = run("init", database, "--interactive", stdin="\n".join(answers) + "\n")
     assert ran.code == 0, ran.err
+    assert "the budget that emr.patients and emr.visits share holds 14 questions at ε 0.1" in ran.out
     policy = load(database.with_suffix(".yaml"))
+    assert policy.budget.shared
     assert list(policy.tables) == ["emr.patients", "emr.visits"]
     visits = policy.tables["emr.visits"]
     assert (policy.get_unit("emr.visits").column, visits.rows_per_unit) == ("patient", 20)

@@ -247,7 +247,8 @@ def test_sqlalchemy_reflects_and_pandas_reads(shared: Served) -> None:
         }
         assert found.get_pk_constraint("visits")["constrained_columns"] == []
         assert found.get_foreign_keys("visits") == found.get_indexes("visits") == []
-        assert found.get_table_comment("visits")["text"] == "private: it protects each patient"
+        comment = "private: it protects each patient; the unit column is patient_id"
+        assert found.get_table_comment("visits")["text"] == comment
         metadata = sa.MetaData()
         metadata.reflect(engine)
         visits = metadata.tables["visits"]

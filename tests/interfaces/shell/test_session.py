@@ -133,6 +133,8 @@ def test_the_catalogue_is_the_policys(session: Session) -> None:
     assert "privacy unit" in columns
     assert "at most 10 rows per patient are counted" in columns
     assert "undeclared" not in columns
+    assert ask(session, "\\d+ visits") == columns
+    assert ask(session, "\\dt+") == ask(session, "\\d")
     assert "there is no table wages" in fail(session, "\\d wages")
 
 

@@ -11,11 +11,13 @@ from fractions import Fraction
 
 from sqlglot import exp
 
+from dpsql.analysis.intervals import derive_interval, derive_known_intervals
 from dpsql.analysis.nullability import is_never_null
 from dpsql.plan.aggregates import AGGREGATES, Aggregate
 from dpsql.plan.expressions import Call, Expr, Function, Literal
-from dpsql.plan.functions import FUNCTIONS
-from dpsql.plan.nodes import is_private
+from dpsql.plan.functions import FUNCTIONS, build_function_call
+from dpsql.plan.interval import get_value_at
+from dpsql.plan.nodes import Relation, is_private
 from dpsql.plan.text import format_expression
 from dpsql.plan.types import Type
 from dpsql.sql.lower.aggregates.base import (
@@ -33,10 +35,13 @@ from dpsql.sql.parse.rejection import QueryText
 
 RANKED = "ranked_values"
 """The mark of a quantile that stands for ranked rows, among which are those where the value is NULL."""
+NULLS_PLACED = "nulls_placed"
+"""The mark of a quantile of ordered rows, NULL among them: "low" or "high" says at which end of the bounds it is counted."""
 _MOST = 10**6
 """Shares are distinguished to a millionth."""
 _ENDS = frozenset({"min", "max"})
 """The quantiles that return a value of the argument's type, which is the value itself if all rows of a group share it."""
+_DENSE = frozenset({Type.DOUBLE, Type.TIMESTAMP})
 MOST_SHARES = 100
 """Most values that one call lists."""
 LIST = Function(
@@ -169,9 +174,24 @@ def _make_across_lowering(function: str) -> Callable[[ReleasedGroups, exp.AggFun
             over.scope.context.notices.append(
                 f"Rows where {format_expression(value)} is NULL are left out of quantiles; ROW_NUMBER() and COUNT(*) count them."
             )
+        value = _place_nulls(value, over.input, node.meta.get(NULLS_PLACED))
         return ranks.build_result([over.add_statistic(node, function, value, rank) for rank in ranks.shares])
 
     return lower_across
+
+
+def _place_nulls(value: Expr, rows: Relation, end: str | None) -> Expr:
+    """Return a value with one before the least or after the greatest that it may have in place of NULL, if `end` says so."""
+    if end is None or is_never_null(value, rows):
+        return value
+    around = derive_interval(value, derive_known_intervals(rows))
+    if around.low is None or around.high is None:
+        return value  # refused for having no bounds
+    step = Fraction(0) if value.type is Type.TIME else Fraction(1)  # there is no time before midnight
+    step = max(step, (around.high - around.low) / 100 if value.type in _DENSE else Fraction(0))
+    found = get_value_at(around.low - step if end == "low" else around.high + step, value.type)
+    placed = None if found is None else build_function_call("coalesce", value, Literal(found, value.type))
+    return value if placed is None else placed
 
 
 def _make_within_lowering(function: str) -> Callable[[ExactGroups, exp.AggFunc], Expr]:
