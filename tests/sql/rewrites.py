@@ -99,7 +99,11 @@ _PLAIN: dict[str, str] = {
     "SELECT LEFT(note, 3)[1], COUNT(*) FROM visits GROUP BY 1": "SELECT SUBSTRING(note, 1, 1), COUNT(*) FROM visits GROUP BY 1",
     "SELECT REGR_COUNT(cost, age) FROM visits": "SELECT COUNT(*) FILTER (WHERE cost IS NOT NULL AND age IS NOT NULL) FROM visits",
     "SELECT plan, GROUPING_ID(plan), COUNT(*) FROM visits GROUP BY ROLLUP (plan)": "SELECT plan, GROUPING(plan), COUNT(*) FROM visits GROUP BY ROLLUP (plan)",
-    "SELECT ENTROPY(plan) FROM visits": "SELECT -SUM(n / t * LOG2(n / t)) FROM (SELECT plan, COUNT(*) AS n, SUM(COUNT(*)) OVER () AS t FROM visits GROUP BY plan HAVING COUNT(*) > 0)",
+    "SELECT plan, LIST(DISTINCT region) FROM visits GROUP BY plan": "SELECT DISTINCT plan, region FROM visits",
+    "SELECT STRING_AGG(DISTINCT plan, note) FROM visits": "SELECT STRING_AGG(DISTINCT plan, ', ') FROM visits",
+    "SELECT LIST(DISTINCT plan ORDER BY cost) FROM visits": "SELECT LIST(DISTINCT plan ORDER BY plan) FROM visits",
+    "SELECT plan, MAD(cost) FROM visits GROUP BY plan": "SELECT plan, MEDIAN(ABS(cost - 40)) FROM visits GROUP BY plan",
+    "SELECT ENTROPY(note) FROM visits": "SELECT -SUM(n / t * LOG2(n / t)) FROM (SELECT plan, COUNT(*) AS n, SUM(COUNT(*)) OVER () AS t FROM visits GROUP BY plan HAVING COUNT(*) > 0)",
     "SELECT COUNT(*) FROM visits WHERE urgent = 2": "SELECT COUNT(*) FROM visits WHERE CAST(urgent AS INTEGER) = 2",
     "SELECT COUNT(*) FROM visits NATURAL JOIN (VALUES (1)) AS t (x)": "SELECT COUNT(*) FROM visits JOIN (VALUES (1)) AS t (x) ON region = x",
     "SELECT COUNT(*) FROM (SELECT typeof(cost) AS k FROM visits) AS t": "SELECT typeof(COUNT(*)) FROM visits",
@@ -330,8 +334,13 @@ REWRITES: tuple[Rewrite, ...] = (
         dialect="bigquery",
     ),
     Rewrite(
+        "SELECT k, COUNT(*) FROM (SELECT ARRAY_AGG(plan ORDER BY seen)[OFFSET(3)] AS k FROM visits GROUP BY patient_id) GROUP BY k",
+        "SELECT k, COUNT(*) FROM (SELECT ARRAY_AGG(plan ORDER BY seen DESC LIMIT 1)[OFFSET(0)] AS k FROM visits GROUP BY patient_id) GROUP BY k",
+        dialect="bigquery",
+    ),
+    Rewrite(
+        "SELECT APPROX_QUANTILES(cost, age) FROM visits",
         "SELECT APPROX_QUANTILES(cost, 4) FROM visits",
-        "SELECT APPROX_QUANTILES(cost, 4)[OFFSET(2)] FROM visits",
         dialect="bigquery",
     ),
     Rewrite(

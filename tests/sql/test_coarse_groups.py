@@ -128,10 +128,9 @@ REFUSED = [
     f"SELECT SUM(ROUND(c)) FROM ({_SUMS})",
     "SELECT SUM(m) FROM (SELECT kind, AVG(qty) AS m FROM sales GROUP BY kind)",
     "SELECT SUM(m) FROM (SELECT kind, COUNT(DISTINCT shop) AS m FROM sales GROUP BY kind)",
-    f"SELECT region, MAX(CASE WHEN kind = 'a' OR kind = 'b' THEN s END), MIN(s) FROM ({_PAIRS}) GROUP BY region",
+    f"SELECT region, MIN(CASE WHEN kind = 'a' OR kind = 'b' THEN s END) FROM ({_PAIRS}) GROUP BY region",
     f"SELECT MIN(CASE WHEN kind = 'a' THEN s END) FROM ({_PAIRS})",
     f"SELECT region, MIN(CASE WHEN kind = 'a' THEN s ELSE 0 END) FROM ({_PAIRS}) GROUP BY region",
-    "SELECT region, MAX(CASE WHEN kind = 'a' THEN s ELSE 0 END), MIN(s) FROM (SELECT region, kind, SUM(qty - 5) AS s FROM sales GROUP BY region, kind) GROUP BY region",
     f"SELECT SUM(m) FROM (SELECT kind, SUM(n) OVER (ORDER BY kind) AS m FROM ({_COUNTS}))",
     f"SELECT COUNT(*) FROM (SELECT region, shop, SUM(n) AS n FROM ({_COUNTS}) GROUP BY ALL HAVING SUM(n) > 2)",
 ]

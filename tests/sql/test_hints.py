@@ -29,7 +29,7 @@ WORDS = {
     "SELECT COUNT(*) FROM visits v WHERE v.note[2:4] = 'a'": ("v.note[2:4]", "SUBSTRING(v.note, 2, 3)"),
     "SELECT COUNT(*) FROM visits WHERE note[-1] = 'a'": ("note[-1]", "RIGHT(note, 1)"),
     "SELECT REGR_COUNT(cost, age) FROM visits": ("REGR_COUNT is not supported", "COUNT(*) FILTER"),
-    "SELECT MODE(note) FROM visits": ("among public values", "ORDER BY COUNT(*) DESC LIMIT 1"),
+    "SELECT MODE(DISTINCT note) FROM visits": ("one column or expression", "ORDER BY COUNT(*) DESC LIMIT 1"),
     "SELECT plan, MODE(region) FROM visits GROUP BY plan": (
         "MODE is not supported with GROUP BY",
         "GROUP BY k, x",

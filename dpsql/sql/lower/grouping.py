@@ -17,6 +17,7 @@ from dpsql.policy import normalize_name
 from dpsql.sql.lower.aggregates import BY_NODE
 from dpsql.sql.lower.aggregates.base import GroupedRows, build_conditional_value
 from dpsql.sql.lower.aggregates.chosen_values import ANY_VALUE
+from dpsql.sql.lower.aggregates.lists import CONDITION, JOINED_TEXT, LIST_OF_VALUES
 from dpsql.sql.lower.aggregates.quantiles import normalize_quantile_call
 from dpsql.sql.lower.constants import fold_constant
 from dpsql.sql.lower.derived_tables import get_declared_name
@@ -53,6 +54,10 @@ def rewrite_filtered_aggregate(grouping: GroupedRows, node: exp.Filter) -> exp.A
     (condition,) = text.take_arguments(clause, "this")
     if isinstance(aggregate, (exp.AggFunc, exp.WithinGroup)):
         aggregate = normalize_quantile_call(text, aggregate)
+    if type(aggregate) in LIST_OF_VALUES.nodes + JOINED_TEXT.nodes and CONDITION not in aggregate.meta:
+        listed: exp.AggFunc = aggregate.copy()
+        listed.meta[CONDITION] = condition
+        return listed
     entry = BY_NODE.get(type(aggregate))
     if entry is None or not entry.filters:
         text.refuse(node, "aggregate", "FILTER is only allowed after an aggregate, such as COUNT, SUM or AVG")

@@ -28,6 +28,7 @@ _CALLED = {
     exp.CurrentDate: "current_date",
     exp.CurrentTimestamp: "current_timestamp",
     exp.Array: "array",
+    exp.GroupConcat: "string_agg",
 }
 """Nodes with their own syntax, whose names the parser does not keep."""
 _WITHIN = (exp.Paren, exp.Window, exp.Filter, exp.WithinGroup)

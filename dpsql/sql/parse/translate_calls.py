@@ -8,11 +8,12 @@ from sqlglot import exp
 
 from dpsql.policy import normalize_name
 from dpsql.policy.request.dialects import TITLES
-from dpsql.sql.parse.dialect import is_parameter, is_whole_number
+from dpsql.sql.parse.dialect import is_parameter
 from dpsql.sql.parse.dialect_text import DialectText
 from dpsql.sql.parse.equivalents import build_equivalent, translate_equivalent
 from dpsql.sql.parse.own_calls import BEST_EXPERT, find_interval_end
 from dpsql.sql.parse.regressions import is_moment_call
+from dpsql.sql.parse.translate_aggregates import translate_hypothetical_rank
 from dpsql.sql.parse.translate_buckets import translate_date_bin, translate_date_bucket, translate_next_day
 from dpsql.sql.parse.translate_dates import (
     build_date,
@@ -29,7 +30,7 @@ from dpsql.sql.parse.translate_numbers import (
     translate_format_number,
     translate_printf,
 )
-from dpsql.sql.parse.translate_patterns import translate_element, translate_regexp_extract
+from dpsql.sql.parse.translate_patterns import translate_regexp_extract
 from dpsql.sql.parse.translate_texts import read_listed
 from dpsql.sql.parse.typed_calls import TEXT, TRUNCATED, build_call
 
@@ -46,6 +47,9 @@ _APPROXIMATE = {"approx_percentile_cont": exp.PercentileCont, "approx_percentile
 
 def translate_within_group(self: DialectText, node: exp.Expr) -> exp.Expr:
     """Write a share q WITHIN GROUP (ORDER BY x) as DuckDB's quantile of x and q; of PERCENTILE_CONT in a descending order, 1 - q."""
+    ranked = translate_hypothetical_rank(self, node)
+    if ranked is not None:
+        return ranked
     call, order = node.this, node.expression
     if isinstance(call, exp.Anonymous) and self.dialect == "tsql":
         kind = _APPROXIMATE.get(normalize_name(call.name))
@@ -75,9 +79,17 @@ def translate_within_group(self: DialectText, node: exp.Expr) -> exp.Expr:
                 "PERCENTILE_DISC in a descending order is not supported",
                 "write ORDER BY x with the share 1 - q",
             )
-        share = exp.Sub(this=exp.Literal.number(1), expression=exp.Paren(this=share))
+        share = (
+            exp.Array(expressions=[*map(_build_complement, share.expressions)])
+            if isinstance(share, exp.Array)
+            else _build_complement(share)
+        )
     made: exp.Expr = type(call)(this=item.this, expression=share)
     return made
+
+
+def _build_complement(share: exp.Expr) -> exp.Expr:
+    return exp.Sub(this=exp.Literal.number(1), expression=exp.Paren(this=share))
 
 
 def keep_percentile(self: DialectText, node: exp.Expr) -> exp.Expr:
@@ -94,39 +106,6 @@ def translate_quantile(self: DialectText, node: exp.Expr) -> exp.Expr:
     share = node.args.get("quantile")
     discrete = self.dialect == "spark" and isinstance(node, exp.ApproxQuantile)
     return (exp.PercentileDisc if discrete else exp.PercentileCont)(this=node.this, expression=share)
-
-
-def translate_bracket(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate APPROX_QUANTILES(x, n)[OFFSET(i)] of BigQuery, the i-th of n quantiles, and a part of a text that is split."""
-    element = translate_element(self, node)
-    if element is not None:
-        return element
-    called, places = node.this, node.expressions
-    many = called.expression if isinstance(called, exp.ApproxQuantiles) else exp.Null()
-    place = places[0] if len(places) == 1 else exp.Null()
-    known = is_whole_number(many) and is_whole_number(place)
-    index = int(place.name) - int(node.args.get("offset") or 0) if known else -1
-    if not known or not 0 <= index <= int(many.name) or not int(many.name):
-        self.source.refuse(
-            node,
-            "clause",
-            "brackets after a value are not supported",
-            "write APPROX_QUANTILES(x, 4)[OFFSET(2)]",
-        )
-    share = repr(index / int(many.name))
-    return exp.PercentileDisc(this=called.this, expression=exp.Literal.number(share))
-
-
-def keep_quantiles(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Keep APPROX_QUANTILES within brackets; a list of quantiles is not supported."""
-    if not isinstance(node.parent, exp.Bracket):
-        self.source.refuse(
-            node,
-            "aggregate",
-            "APPROX_QUANTILES returns a list, which is not supported",
-            "write one quantile: APPROX_QUANTILES(x, 4)[OFFSET(2)]",
-        )
-    return node
 
 
 def translate_any(self: DialectText, node: exp.Expr) -> exp.Expr:

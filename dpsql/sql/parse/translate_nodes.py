@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from dpsql.policy import normalize_name
+from dpsql.sql.parse import translate_aggregates as aggregates
 from dpsql.sql.parse import translate_buckets as buckets
 from dpsql.sql.parse import translate_calls as calls
 from dpsql.sql.parse import translate_dates as dates
@@ -248,11 +249,19 @@ _RULES: Mapping[type[exp.Expr], Callable[[DialectText, exp.Expr], exp.Expr]] = {
     exp.WithinGroup: calls.translate_within_group,
     **dict.fromkeys((exp.PercentileCont, exp.PercentileDisc), calls.keep_percentile),
     **dict.fromkeys((exp.ApproxQuantile, exp.Quantile), calls.translate_quantile),
-    exp.Bracket: calls.translate_bracket,
+    exp.Bracket: aggregates.translate_first_of_list,
+    exp.AnyValue: aggregates.translate_any_value,
+    exp.ArrayAgg: aggregates.translate_list,
+    exp.IgnoreNulls: aggregates.translate_list_of_values,
+    exp.ArrayUniqueAgg: aggregates.translate_set,
+    exp.ArraySort: aggregates.translate_sorted_list,
+    exp.GroupConcat: aggregates.translate_joined_text,
+    exp.ApproxQuantiles: aggregates.translate_quantiles,
     **dict.fromkeys((exp.Split, exp.RegexpSplit, exp.StringToArray), patterns.keep_split),
-    exp.ApproxQuantiles: calls.keep_quantiles,
     exp.ExplodingGenerateSeries: calls.translate_series,
     exp.RegrCount: calls.translate_pair_count,
+    exp.Skewness: aggregates.translate_skewness,
+    exp.Kurtosis: aggregates.translate_kurtosis,
     exp.Nvl2: calls.translate_nvl2,
     exp.Anonymous: calls.translate_named_call,
     exp.Table: calls.translate_table,

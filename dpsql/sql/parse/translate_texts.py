@@ -277,17 +277,14 @@ def translate_trim(self: DialectText, node: exp.Expr) -> exp.Expr:
     return build_call(name, *(part for part in (node.this, characters) if part is not None))
 
 
+_QUANTILES = (exp.PercentileCont, exp.PercentileDisc, exp.Quantile, exp.ApproxQuantile)
+
+
 def translate_array(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Keep a list of constants after = ANY and <> ALL, and within UNNEST; elsewhere lists are not supported."""
-    if not is_listed(node):
-        quantiles = node.find_ancestor(
-            exp.PercentileCont, exp.PercentileDisc, exp.Quantile, exp.ApproxQuantile
-        )
+    """Keep a list of constants after = ANY and <> ALL, within UNNEST, and as shares of quantiles; elsewhere lists are not supported."""
+    if not is_listed(node) and not isinstance(node.parent, _QUANTILES):
         self.source.refuse(
-            node,
-            "clause",
-            "a list is only allowed after = ANY and <> ALL",
-            "write x IN (1, 2)" if quantiles is None else "write one quantile for each share",
+            node, "clause", "a list is only allowed after = ANY and <> ALL", "write x IN (1, 2)"
         )
     return exp.Array(expressions=node.expressions)
 

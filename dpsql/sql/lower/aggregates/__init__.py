@@ -23,7 +23,9 @@ from dpsql.sql.lower.aggregates.base import (
 )
 from dpsql.sql.lower.aggregates.chosen_values import ANY_VALUE, ARG_MAX, ARG_MIN, MODE
 from dpsql.sql.lower.aggregates.count import APPROX_COUNT_DISTINCT, BOOL_AND, BOOL_OR, COUNT, COUNT_IF
+from dpsql.sql.lower.aggregates.derived_values import ENTROPY, MAD, WEIGHTED_MEAN
 from dpsql.sql.lower.aggregates.histogram import HISTOGRAM
+from dpsql.sql.lower.aggregates.lists import JOINED_TEXT, LIST_OF_VALUES
 from dpsql.sql.lower.aggregates.quantiles import MAX, MEDIAN, MIN, QUANTILE_CONT, QUANTILE_DISC
 from dpsql.sql.lower.aggregates.sums_and_means import AVG, GEOMEAN, SUM
 from dpsql.sql.lower.aggregates.variance import VARIANCES
@@ -42,7 +44,12 @@ AGGREGATE_CALLS: tuple[AggregateCall, ...] = (
     QUANTILE_CONT,
     QUANTILE_DISC,
     MODE,
+    MAD,
+    ENTROPY,
+    WEIGHTED_MEAN,
     HISTOGRAM,
+    LIST_OF_VALUES,
+    JOINED_TEXT,
     ARG_MAX,
     ARG_MIN,
     ANY_VALUE,

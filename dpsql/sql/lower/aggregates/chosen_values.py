@@ -138,60 +138,67 @@ ANY_VALUE = AggregateCall(
 # MODE(x) of all units: the most frequent value is selected, and its frequency is not released.
 
 
-_ROWS = "let the policy list the values; or write SELECT x FROM … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1"
+_ROWS = "write SELECT x FROM … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1"
 
 
 def lower_mode(over: ReleasedGroups, node: exp.AggFunc) -> Scalar:
     """Return the value of a MODE over the rows of a SELECT.
 
-    Its values must be public. Raises QueryRejected with code "mode" next to group keys, and for an argument with a subquery.
+    Raises QueryRejected with code "mode" next to group keys, and for an argument with a subquery.
 
     Claim: it is the plan of (SELECT x FROM … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1) without NULLs. It is as private as that
     query, and is charged as one release of the statement.
-    Why: this module builds the release of that query, with its one best group, which later stages analyze, charge and verify like
-    any other. Its value takes the place of a scalar subquery's value in the statement.
+    Why: this module builds that query, which later stages analyze, charge and verify like any other: if its values are public, its
+    best group is selected; else it has the value with the greatest noisy count among those that are released, and is NULL without
+    any. It takes the place of a scalar subquery in the statement.
     Source: McKenna, Sheldon 2020, "Permute-and-flip"; Dwork, Roth 2014, Theorem 3.10 (exponential mechanism).
     """
+    value, release = build_value_counts(over, node, "mode", _ROWS)
+    count = ReleasedColumn(release.aggregations[0].name, Type.INTEGER)
+    key = ReleasedColumn(release.keys[0].name, value.type, decimal=find_decimal_digits(value))
+    order = Order(count, descending=True, nulls_first=False)
+
+    def refuse() -> NoReturn:
+        over.source.refuse(node, "mode", "MODE of real numbers takes a list of values in the policy", _ROWS)
+
+    if value.type is Type.DOUBLE:  # hardly two rows have the same one, so that none would be released
+        over.scope.context.requirements.append(PublicGroupsRequirement(release, refuse))
+    return Scalar(OuterQuery(release, (Output("mode", key),), order=(order,), limit=1), value.type)
+
+
+def build_value_counts(
+    over: ReleasedGroups, node: exp.AggFunc, code: str, instead: str
+) -> tuple[Expr, Release]:
+    """Return the argument of a call over all rows of a SELECT, and the release of the rows of each of its values without NULL."""
+    name = over.source.get_function_name(node)
     (argument,) = over.source.take_arguments(node, "this")
     if argument is None or type(argument) is exp.Distinct or argument.find(exp.Query):
-        over.source.refuse(node, "mode", "MODE takes one column or expression, without a subquery", _ROWS)
+        over.source.refuse(node, code, f"{name} takes one column or expression, without a subquery", instead)
     value = over.lower_argument(argument)
     if over.keys or over.select.args.get("group"):
         over.source.refuse(
             node,
-            "mode",
-            "MODE is not supported with GROUP BY: each group would need its own selection",
+            code,
+            f"{name} is not supported with GROUP BY: each group would need its own release",
             "count the values, SELECT k, x, COUNT(*) AS n … GROUP BY k, x, and rank the counts, "
             "which costs nothing",
         )
-    scalars, context = over.scope.scalars, over.scope.context
+    if value.type is Type.NULL:
+        over.source.refuse(node, code, f"{name} takes values other than NULL", instead)
+    scalars = over.scope.scalars
     there = scalars.build_call(argument, "not", scalars.build_call(argument, "is_null", value))
     rows = Aggregation("a0", "count_rows", None, Type.INTEGER)
-    key = ReleasedColumn("k0", value.type, decimal=find_decimal_digits(value))
-    top = TopK(1, descending=True)
     release = Release(
-        build_filter(over.input, [there]), (Key(key.name, value),), (rows,), context.max_groups, top
+        build_filter(over.input, [there]), (Key("k0", value),), (rows,), over.scope.context.max_groups
     )
-
-    def refuse() -> NoReturn:
-        over.source.refuse(
-            node,
-            "mode",
-            "MODE only selects among public values of which none is hidden for being rare",
-            _ROWS,
-        )
-
-    if value.type is Type.NULL:
-        refuse()
-    context.requirements.append(PublicGroupsRequirement(release, refuse))
-    return Scalar(OuterQuery(release, (Output("mode", key),), limit=1), value.type)
+    return value, release
 
 
 MODE = AggregateCall(
     forms=(CallForm("UNFILTERED", ("MODE",), "({k})"),),
     nodes=(exp.Mode,),
     signature="MODE(x)",
-    says="The most frequent value, selected among public ones.",
+    says="The most frequent value: selected among public ones, else the one with the greatest noisy count.",
     across=lower_mode,
     within=refuses(
         "mode",
@@ -200,9 +207,12 @@ MODE = AggregateCall(
     ),
     filters=False,
     separate=True,
-    accepted=("SELECT MODE(plan) FROM visits", "SELECT MODE(plan), COUNT(*) FROM visits WHERE cost > 10"),
+    accepted=(
+        "SELECT MODE(plan) FROM visits",
+        "SELECT MODE(plan), COUNT(*) FROM visits WHERE cost > 10",
+        "SELECT MODE(note) FROM visits",
+    ),
     refused={
-        "SELECT MODE(note) FROM visits": "mode",
         "SELECT plan, MODE(age) FROM visits GROUP BY plan": "mode",
         "SELECT MODE(plan) FILTER (WHERE cost > 10) FROM visits": "aggregate",
         "SELECT COUNT(m) FROM (SELECT MODE(plan) AS m FROM visits GROUP BY patient_id)": "mode",

@@ -40,6 +40,7 @@ from dpsql.sql.lower.aggregates.base import (
     refuse_distinct,
 )
 from dpsql.sql.lower.scalars import Scalars
+from dpsql.sql.parse.dialect import ADDED_NODES
 
 _ZERO, _ONE = Literal(0.0, Type.DOUBLE), Literal(1, Type.INTEGER)
 _NULL = Literal(None, Type.NULL)
@@ -161,6 +162,95 @@ class VarianceFormula:
         found = self.build_correlation()
         return self._build_call("multiply", found, found)
 
+    def build_mean_of(self, place: int) -> Expr:
+        """Build the mean of one of two arguments."""
+        mean = self._build_mean(self._restrict_to_complete_rows(self._build_centered_argument(place), place))
+        return self._build_call("add", mean, self._compute_midpoint(place))
+
+    def build_total(self, found: Expr) -> Expr:
+        """Build the number of rows times a variance or covariance, NULL without rows."""
+        rows = self._build_count()
+        there = self._build_call("gt", rows, Literal(0, Type.INTEGER))
+        return self._build_call("case", there, self._build_call("multiply", rows, found), _NULL)
+
+    def build_standard_error(self) -> Expr:
+        """Build the standard deviation over the square root of the number of rows."""
+        rows = self._build_count()
+        share = self._build_call("divide", self.build_variance(), rows)
+        there = self._build_call("gt", rows, Literal(0, Type.INTEGER))
+        return self._build_call("case", there, self.build_root(share), _NULL)
+
+    def build_skewness(self) -> Expr:
+        """Build the third standardized moment that is estimated for all from a sample; NULL of fewer than three rows."""
+        one, two, three = self._build_raw_moments(3)
+        cube = self._build_product(one, one, one)
+        third = self._add_up((1, three), (-3, self._build_product(one, two)), (2, cube))
+        found = self._standardize(
+            third, lambda variance: self._build_product(variance, self.build_root(variance))
+        )
+        rows = self._build_count()
+        before, second = (self._build_call("subtract", rows, Literal(n, Type.INTEGER)) for n in (1, 2))
+        factor = self._build_call("divide", self.build_root(self._build_product(rows, before)), second)
+        return self._require_rows(rows, 2, self._build_product(factor, found))
+
+    def build_kurtosis(self, *, sample: bool) -> Expr:
+        """Build the fourth standardized moment less 3; for a sample, the one estimated for all, NULL of fewer than four rows."""
+        one, two, three, four = self._build_raw_moments(4)
+        square = self._build_product(one, one)
+        fourth = self._add_up(
+            (1, four),
+            (-4, self._build_product(one, three)),
+            (6, self._build_product(square, two)),
+            (-3, self._build_product(square, square)),
+        )
+        found = self._standardize(fourth, lambda variance: self._build_product(variance, variance))
+        if not sample:
+            return self._build_call("subtract", found, Literal(3, Type.INTEGER))
+        rows = self._build_count()
+        after = self._build_call("add", rows, _ONE)
+        before, second, third = (
+            self._build_call("subtract", rows, Literal(n, Type.INTEGER)) for n in (1, 2, 3)
+        )
+        factor = self._build_call("divide", before, self._build_product(second, third))
+        excess = self._build_call(
+            "subtract",
+            self._build_product(after, found),
+            self._build_product(Literal(3, Type.INTEGER), before),
+        )
+        return self._require_rows(rows, 3, self._build_product(factor, excess))
+
+    def _build_raw_moments(self, number: int) -> list[Expr]:
+        """Build the means of the powers of the argument less the middle of its interval."""
+        about = self._build_centered_argument(0)
+        square = self._build_product(about, about)
+        powers = (about, square, self._build_product(square, about), self._build_product(square, square))
+        return [self._build_mean(power) for power in powers[:number]]
+
+    def _standardize(self, moment: Expr, scale: Callable[[Expr], Expr]) -> Expr:
+        """Build a moment over a power of the variance; NULL where the values do not vary."""
+        variance = self.build_variance()
+        there = self._build_call("gt", variance, _ZERO)
+        return self._build_call("case", there, self._build_call("divide", moment, scale(variance)), _NULL)
+
+    def _require_rows(self, rows: Expr, fewer: int, found: Expr) -> Expr:
+        """Return a value, NULL of so few rows."""
+        there = self._build_call("gt", rows, Literal(fewer, Type.INTEGER))
+        return self._build_call("case", there, found, _NULL)
+
+    def _build_product(self, *factors: Expr) -> Expr:
+        first, *others = factors
+        for factor in others:
+            first = self._build_call("multiply", first, factor)
+        return first
+
+    def _add_up(self, *terms: tuple[int, Expr]) -> Expr:
+        """Build the sum of products of numbers and values."""
+        found: Expr | None = None
+        for number, value in terms:
+            term = value if number == 1 else self._build_product(Literal(number, Type.INTEGER), value)
+            found = term if found is None else self._build_call("add", found, term)
+        return _ZERO if found is None else found
+
     def _build_centered_argument(self, place: int) -> Expr:
         """Build an argument less the middle of its interval."""
         middle = self._compute_midpoint(place)
@@ -191,9 +281,13 @@ class VarianceFormula:
         return self.scalars.build_call(self.node, name, *arguments)
 
 
+_OF_ALL_ROWS = (exp.Skewness, exp.Kurtosis, ADDED_NODES["KURTOSIS_POP"], ADDED_NODES["SEM"])
+"""Aggregates of one argument that do not take DISTINCT."""
+
+
 def _lower_arguments(over: GroupedRows, node: exp.AggFunc, width: int) -> tuple[tuple[Expr, ...], bool]:
     """Lower the numeric arguments of a call, and return whether it has DISTINCT."""
-    values = find_distinct_argument(over, node) if width == 1 else None
+    values = find_distinct_argument(over, node) if width == 1 and type(node) not in _OF_ALL_ROWS else None
     if values is not None:
         _check_numbers(over, node, (values,), width)
         return (values,), True
@@ -281,24 +375,29 @@ def _define_univariate(
     says: str,
     build: Callable[[VarianceFormula], Expr],
     bound_result: _ResultBound,
+    *,
+    distinct: bool = True,
 ) -> AggregateCall:
+    examples = (
+        f"SELECT plan, {names[0]}(DISTINCT age) FROM visits GROUP BY plan",
+        f"SELECT AVG(v) FROM (SELECT {names[0]}(DISTINCT cost) AS v FROM visits GROUP BY patient_id)",
+    )
     return AggregateCall(
         forms=(CallForm("SPREAD", names),),
         nodes=nodes,
         signature=f"{names[0]}(x)",
         says=says,
-        distinct=True,
+        distinct=distinct,
         across=_make_across_lowering(1, build),
         within=_make_within_lowering(1, build, bound_result),
         accepted=(
             *(f"SELECT plan, {name}(cost) FROM visits GROUP BY plan" for name in names),
             f"SELECT {names[0]}(age) FILTER (WHERE cost > 10) FROM visits",
-            f"SELECT plan, {names[0]}(DISTINCT age) FROM visits GROUP BY plan",
-            f"SELECT AVG(v) FROM (SELECT {names[0]}(age) AS v FROM visits GROUP BY patient_id)",
-            f"SELECT AVG(v) FROM (SELECT {names[0]}(DISTINCT cost) AS v FROM visits GROUP BY patient_id)",
+            f"SELECT COUNT(v) FROM (SELECT {names[0]}(age) AS v FROM visits GROUP BY patient_id)",
+            *(examples if distinct else ()),
         ),
         refused={
-            f"SELECT {names[0]}(DISTINCT weight) FROM visits": "unbounded",
+            f"SELECT {names[0]}(DISTINCT weight) FROM visits": "unbounded" if distinct else "distinct",
             f"SELECT {names[0]}(note) FROM visits": "type",
         },
     )
@@ -400,5 +499,72 @@ VARIANCES = (
         "The squared correlation.",
         VarianceFormula.build_determination,
         _bound_by_one,
+    ),
+    _define_bivariate(
+        "REGR_AVGX",
+        exp.RegrAvgx,
+        "The mean of x where y and x have values.",
+        lambda of: of.build_mean_of(1),
+        _bound_by_nothing,
+    ),
+    _define_bivariate(
+        "REGR_AVGY",
+        exp.RegrAvgy,
+        "The mean of y where y and x have values.",
+        lambda of: of.build_mean_of(0),
+        _bound_by_nothing,
+    ),
+    _define_bivariate(
+        "REGR_SXX",
+        exp.RegrSxx,
+        "The number of pairs times the variance of x.",
+        lambda of: of.build_total(of.build_variance(1)),
+        _bound_by_nothing,
+    ),
+    _define_bivariate(
+        "REGR_SYY",
+        exp.RegrSyy,
+        "The number of pairs times the variance of y.",
+        lambda of: of.build_total(of.build_variance(0)),
+        _bound_by_nothing,
+    ),
+    _define_bivariate(
+        "REGR_SXY",
+        exp.RegrSxy,
+        "The number of pairs times the covariance.",
+        lambda of: of.build_total(of.build_covariance()),
+        _bound_by_nothing,
+    ),
+    _define_univariate(
+        ("SEM",),
+        (ADDED_NODES["SEM"],),
+        "The standard error of the mean: STDDEV_POP over the square root of the number of values.",
+        VarianceFormula.build_standard_error,
+        _bound_by_nothing,
+        distinct=False,
+    ),
+    _define_univariate(
+        ("SKEWNESS",),
+        (exp.Skewness,),
+        "The skewness of the population, estimated from a sample; NULL of fewer than three values.",
+        VarianceFormula.build_skewness,
+        _bound_by_nothing,
+        distinct=False,
+    ),
+    _define_univariate(
+        ("KURTOSIS",),
+        (exp.Kurtosis,),
+        "The excess kurtosis of the population, estimated from a sample; NULL of fewer than four values.",
+        partial(VarianceFormula.build_kurtosis, sample=True),
+        _bound_by_nothing,
+        distinct=False,
+    ),
+    _define_univariate(
+        ("KURTOSIS_POP",),
+        (ADDED_NODES["KURTOSIS_POP"],),
+        "The fourth standardized moment less 3.",
+        partial(VarianceFormula.build_kurtosis, sample=False),
+        _bound_by_nothing,
+        distinct=False,
     ),
 )
