@@ -302,7 +302,7 @@ FAULTS = (
     Fault(
         "released-rows-repeat-private-ones",
         "dpsql.sql.lower.joins:_JoinBuilder.join_source",
-        "is_unique(right, _list_unconverted_columns(on))",
+        "is_unique(right, _list_unconverted_columns((*on, *alike.values())))",
         "on",
         "a join to a release multiplies a unit's rows",
         "tests/api/test_several_releases.py::test_joins_that_repeat_or_show_private_rows_are_refused",

@@ -46,7 +46,7 @@ from dpsql.sql.lower.node_kinds import COMPARISONS, COUNTED, list_members, rewri
 from dpsql.sql.lower.number_types import find_id_constants, is_number, unify_float_width
 from dpsql.sql.lower.time_zones import lower_time_zone
 from dpsql.sql.lower.typed_calls import lower_typed_call
-from dpsql.sql.lower.typed_texts import PADDINGS, lower_padding
+from dpsql.sql.lower.typed_texts import lower_padding
 from dpsql.sql.lower.unknown_syntax import refuse_unknown_function, refuse_unknown_node
 from dpsql.sql.parse.pivots import NAME_OF
 from dpsql.sql.parse.rejection import QueryText, format_sql, is_valid_text
@@ -476,20 +476,10 @@ def _lower_function(self: Scalars, node: exp.Expr) -> Expr:
         self.source.refuse(node, "type", *_LONE_SPAN)
     if called == "date_add" and len(items) == 2 and is_span(items[1]):
         return _shift_moment(self, node, items[0], items[1])
-    return _lower_registered_call(self, node, called or str(name), items)
-
-
-def _lower_registered_call(self: Scalars, node: exp.Expr, called: str, items: list[exp.Expr]) -> Expr:
-    """Return the call of a function that the registry has by this name."""
     if called not in CALLS:
-        self.refuse_unknown_call(node, called)
+        self.refuse_unknown_call(node, called or str(name))
     arguments = list(map(self.lower, items))
-    if called in PADDINGS:
-        arguments = [fold_constant(self.source, node, argument) for argument in arguments]
-        padded = lower_padding(self, node, called, arguments)
-        if padded is not None:
-            return padded
-    return self.build_call(node, called, *arguments)
+    return lower_padding(self, node, called, arguments) or self.build_call(node, called, *arguments)
 
 
 def _lower_extract(self: Scalars, node: exp.Expr) -> Expr:

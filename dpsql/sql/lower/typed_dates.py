@@ -209,7 +209,7 @@ def _lower_week_number(scalars: ScalarLowering, node: exp.Expr, items: list[exp.
 def _lower_binned(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]) -> Expr:
     """Lower a moment's bin: the moment is moved by the distance of the origin from the beginning of a bin of TIME_BUCKET, and back."""
     unit, count, moment = items[0].name, int(items[1].name), scalars.lower(items[2])
-    origin, kept = dt.datetime.fromisoformat(items[3].name), bool(items[4].this)
+    origin, keeps_date = dt.datetime.fromisoformat(items[3].name), bool(items[4].this)
     if unit in _PARTS.keys() - {"day"}:
         moment = scalars.build_call(node, "cast_timestamp", moment)
     months = _BIN_MONTHS.get(unit)
@@ -232,7 +232,7 @@ def _lower_binned(scalars: ScalarLowering, node: exp.Expr, items: list[exp.Expr]
             else (apart, "microsecond")
         )
     found = _bin_moved(scalars, node, moment, (unit, count), (step, apart))
-    if kept:
+    if keeps_date:
         return _keep_date(scalars, node, unit, moment, found)
     return scalars.build_call(node, "cast_timestamp", found)
 

@@ -16,12 +16,13 @@ from sqlglot import exp
 from dpsql.plan.expressions import Expr, Literal
 from dpsql.plan.functions import build_function_call
 from dpsql.plan.types import Type
+from dpsql.sql.lower.constants import fold_constant
 from dpsql.sql.lower.typed_dates import ScalarLowering
 from dpsql.sql.parse.number_formats import NumberFormat
 from dpsql.sql.parse.typed_calls import NUMBER_TEXT, PLAIN_TEXT
 
 _MOST_DIGITS = 38
-PADDINGS = {"repeat": 0, "lpad": 2, "rpad": 2}
+_PADDINGS = {"repeat": 0, "lpad": 2, "rpad": 2}
 """The functions that fill a text in, each with the place of what it fills in."""
 MOST_FILLED = 1_000
 """The most letters that a number which is no constant fills in."""
@@ -68,10 +69,10 @@ class _Writer:
         """Write the point and the digits after it; those at the end that are 0 are left out where the format says so."""
         if not form.drops_zeros:
             return self.join(_text("."), fraction)
-        kept = self.call("rtrim", fraction, _text("0"))
+        digits = self.call("rtrim", fraction, _text("0"))
         if form.keeps_point:
-            return self.join(_text("."), kept)
-        return self.choose(self.call("eq", kept, _text("")), _text(""), self.join(_text("."), kept))
+            return self.join(_text("."), digits)
+        return self.choose(self.call("eq", digits, _text("")), _text(""), self.join(_text("."), digits))
 
 
 def _number(value: int) -> Literal:
@@ -149,17 +150,19 @@ def _lower_plain_text(scalars: ScalarLowering, node: exp.Expr, items: list[exp.E
 # Texts that are filled up to a number of letters that is no constant.
 
 
-def lower_padding(scalars: ScalarLowering, node: exp.Expr, name: str, arguments: list[Expr]) -> Expr | None:
+def lower_padding(scalars: ScalarLowering, node: exp.Expr, name: str, given: list[Expr]) -> Expr | None:
     """Lower REPEAT, LPAD and RPAD of a number that is no constant; None for constants and for other arguments.
 
     Claim: the text is DuckDB's where the text that is filled in is a constant and at most `MOST_FILLED` letters of it are needed;
     beyond, it is NULL.
     Why: a part of a constant of that length cannot fail, and has a bound.
     """
-    write = _Writer(scalars, node)
-    if len(arguments) != max(PADDINGS[name] + 1, 2) or isinstance(arguments[1], Literal):
+    if name not in _PADDINGS or len(given) != max(_PADDINGS[name] + 1, 2):
         return None
-    filling = arguments[PADDINGS[name]]
+    write, arguments = _Writer(scalars, node), [fold_constant(scalars.source, node, each) for each in given]
+    if isinstance(arguments[1], Literal):
+        return None
+    filling = arguments[_PADDINGS[name]]
     unit = filling.value if isinstance(filling, Literal) else None
     if not isinstance(unit, str) or not unit or arguments[1].type is not Type.INTEGER:
         return None

@@ -33,7 +33,7 @@ def rewrite_counted_limits(source: QueryText, tree: exp.Expr, *, dialect: str) -
                 limit,
                 "qualify",
                 "a percentage of rows and WITH TIES are only supported without UNION, DISTINCT, QUALIFY and OFFSET",
-                "put the rest into a subquery: SELECT * FROM (SELECT …) AS q ORDER BY n LIMIT 40%",
+                "put the rest into a subquery: SELECT k, n FROM (SELECT …) AS q ORDER BY n LIMIT 40%",
             )
         number = limit.args.get("count") if type(limit) is exp.Fetch else limit.args.get("expression")
         condition = _build_condition(source, select, number, percent=percent, ties=ties, up=dialect == "tsql")

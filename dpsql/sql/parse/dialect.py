@@ -467,8 +467,8 @@ EQUIVALENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 def _make_foreign_parser(name: str) -> type[Any]:
     """Build the parser of a dialect that keeps calls of these functions as they are written."""
     base = DIALECTS[name].parser_class
-    kept = {*_NAMED[name], *(each.upper() for each in EQUIVALENTS[name])}
-    functions = {each: build for each, build in base.FUNCTIONS.items() if each not in kept}
+    as_written = {*_NAMED[name], *(each.upper() for each in EQUIVALENTS[name])}
+    functions = {each: build for each, build in base.FUNCTIONS.items() if each not in as_written}
     return type(f"{base.__name__}WithNames", (IntervalParser, base), {"FUNCTIONS": functions})
 
 

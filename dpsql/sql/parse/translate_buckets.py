@@ -69,14 +69,14 @@ def translate_threshold_bucket(self: DialectText, node: exp.Expr) -> exp.Expr:
 # Moments in bins of equal length.
 
 
-def _build_bin(unit: str, count: int, moment: exp.Expr, origin: dt.datetime, *, kept: bool) -> exp.Expr:
+def _build_bin(unit: str, count: int, moment: exp.Expr, origin: dt.datetime, *, keeps_date: bool) -> exp.Expr:
     parts = (
         exp.Literal.string(unit),
         exp.Literal.number(count),
         moment,
         exp.Literal.string(origin.isoformat()),
     )
-    return build_call(BINNED, *parts, exp.Boolean(this=kept))
+    return build_call(BINNED, *parts, exp.Boolean(this=keeps_date))
 
 
 def _read_origin(self: DialectText, node: exp.Expr, origin: exp.Expr) -> dt.datetime:
@@ -109,11 +109,11 @@ def translate_date_bin(self: DialectText, node: exp.Expr) -> exp.Expr | None:
             "write DATE_BIN('7 days', t, TIMESTAMP '2024-01-01'), or DATE_TRUNC('month', t)",
         )
     origin = _read_origin(self, node, rest[0]) if rest else _ORIGIN
-    return _build_bin(unit, int(span.this.name), moment, origin, kept=False)
+    return _build_bin(unit, int(span.this.name), moment, origin, keeps_date=False)
 
 
 def translate_time_slice(self: DialectText, node: exp.Expr) -> exp.Expr:
-    """Translate TIME_SLICE of Snowflake, counted from 1970-01-01; slices of weeks are refused."""
+    """Translate TIME_SLICE of Snowflake, counted from 1970-01-01; weeks are refused."""
     unit = normalize_name(node.args["unit"].name).removesuffix("s")
     kind = node.args.get("kind")
     end = "start" if kind is None else normalize_name(kind.name)
@@ -129,7 +129,7 @@ def translate_time_slice(self: DialectText, node: exp.Expr) -> exp.Expr:
             "write TIME_SLICE(t, 7, 'DAY'), or DATE_TRUNC('week', t)",
         )
     count = int(node.expression.name)
-    found = _build_bin(unit, max(count, 1), node.this, _ORIGIN, kept=True)
+    found = _build_bin(unit, max(count, 1), node.this, _ORIGIN, keeps_date=True)
     if end == "start":
         return found
     return build_call(MOVED, exp.Literal.string(unit), found, exp.Literal.number(count))
@@ -151,7 +151,7 @@ def translate_date_bucket(self: DialectText, node: exp.Expr) -> exp.Expr | None:
             "write DATE_BUCKET(week, 1, t)",
         )
     origin = _read_origin(self, node, rest[0]) if rest else _TSQL_ORIGIN
-    return _build_bin(unit, int(count.name), moment, origin, kept=True)
+    return _build_bin(unit, int(count.name), moment, origin, keeps_date=True)
 
 
 # Spans of time.

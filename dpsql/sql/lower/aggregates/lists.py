@@ -30,7 +30,7 @@ _COUNTED = "count each value: SELECT x, COUNT(*) … GROUP BY x"
 _LONGEST = 2**17
 """The most bytes of a text of all values; a longer one is NULL."""
 _DIRECTIONS = {
-    (descending, first): f"{'DESC' if descending else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
+    (descending, first): f"{'DESC' if descending else 'ASC'} {'NULLS FIRST' if first else 'NULLS LAST'}"
     for descending in (False, True)
     for first in (False, True)
 }
@@ -169,7 +169,7 @@ def _list_examples(name: str) -> dict[str, str]:
 
 
 LIST_OF_VALUES = AggregateCall(
-    forms=(CallForm("UNFILTERED", ("LIST", "ARRAY_AGG"), "(DISTINCT {k})"),),
+    forms=(CallForm("LISTED", ("LIST", "ARRAY_AGG"), "(DISTINCT {k})"),),
     nodes=(exp.ArrayAgg,),
     signature="LIST(DISTINCT x ORDER BY x)",
     says="The list of the values that SELECT DISTINCT x shows; without GROUP BY.",
@@ -184,7 +184,7 @@ LIST_OF_VALUES = AggregateCall(
     refused={**_list_examples("LIST"), "SELECT LIST(DISTINCT patient_id) FROM visits": "group_by_unit"},
 )
 JOINED_TEXT = AggregateCall(
-    forms=(CallForm("UNFILTERED", ("STRING_AGG", "LISTAGG", "GROUP_CONCAT"), "(DISTINCT {k})"),),
+    forms=(CallForm("LISTED", ("STRING_AGG", "LISTAGG", "GROUP_CONCAT"), "(DISTINCT {k})"),),
     nodes=(exp.GroupConcat,),
     signature="STRING_AGG(DISTINCT x, ',' ORDER BY x)",
     says="The texts that SELECT DISTINCT x shows as one text, without NULL; without GROUP BY.",
