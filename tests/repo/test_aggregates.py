@@ -19,10 +19,9 @@ from dpsql.sql.parse.parse import parse_statement
 
 PACKAGE = Path(dpsql.__file__).parent
 ROOT = PACKAGE.parent
-NAMES = {name for entry in AGGREGATE_CALLS for name in entry.names} - {
-    "ENTROPY",
-    "LIST",
-}  # words of other things, too
+NAMES = {name for entry in AGGREGATE_CALLS for name in entry.names}
+WORDS = {"ENTROPY", "LIST"}
+"""Names that are words of other things, too."""
 ALLOWED = {
     "backends/postgres/dialect.py": (
         {
