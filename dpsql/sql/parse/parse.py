@@ -63,6 +63,7 @@ from dpsql.sql.parse.tokens import (
 from dpsql.sql.parse.translate import translate_tree
 from dpsql.sql.parse.translated_places import find_original_position
 from dpsql.sql.parse.typed_calls import PREFIX
+from dpsql.sql.parse.unions_by_name import rewrite_unions_by_name
 
 MAX_CHARACTERS = 500_000
 MAX_TOKENS = 20_000
@@ -221,7 +222,7 @@ def _parse_duckdb(text: str, *, numbered: bool = False) -> Statement:
     if any(token.token_type in _PIVOTS or token.text.upper() in _OWN_CALLS for token in words.tokens):
         tree = rewrite_regressions(words.source, rewrite_pivots(words.source, tree))
         tree = expand_best_expert(words.source, check_misplaced_calls(words.source, tree))
-    tree = rewrite_lateral_tables(words.source, tree)
+    tree = rewrite_unions_by_name(words.source, rewrite_lateral_tables(words.source, tree))
     if tree is not None:
         rewrite_counted_limits(words.source, tree, dialect=DUCKDB)
     select = _require_select(words.source, tree)
