@@ -462,12 +462,12 @@ def _estimate_minimum(line: Floats) -> float:
     """
     known = np.where(np.isnan(line), np.inf, line)
     place = int(known.argmin())
-    least = known[place]
-    around = known[max(0, place - 1) : place + 2]
-    if len(around) == 3 and np.isfinite(around).all():
-        left, _, right = around
-        least = min(least, (least + right - (left - least)) / 2, (least + left - (right - least)) / 2)
-    return float(least)
+    least, around = float(known[place]), known[max(0, place - 1) : place + 2].tolist()
+    if len(around) == 3 and all(map(math.isfinite, around)):
+        least -= abs(
+            around[2] / 2 - around[0] / 2
+        )  # halved first: the difference may be beyond the largest number
+    return least
 
 
 def _flatten_cells(cells: Components) -> list[float]:
