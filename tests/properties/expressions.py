@@ -162,7 +162,7 @@ def one_of(among: tuple[T, ...]) -> st.SearchStrategy[T]:
 
 
 @cache
-def _results(name: str) -> tuple[Type, ...]:
+def result_types(name: str) -> tuple[Type, ...]:
     return tuple(kind for kind in KINDS if takes(name, kind))
 
 
@@ -194,7 +194,7 @@ class Expressions:
 
     def call(self) -> Expr:
         """An expression of the featured function, where it takes what is drawn for it."""
-        return self._call(self.featured, self.draw(one_of(_results(self.featured))), self.deepest)
+        return self._call(self.featured, self.draw(one_of(result_types(self.featured))), self.deepest)
 
     def part(self, kind: Type, depth: int) -> Expr:
         """An expression of any form in which calls nest no deeper."""

@@ -11,13 +11,15 @@ from contextlib import suppress
 from zlib import crc32
 
 import pytest
-from hypothesis import given, seed, settings
+from hypothesis import given, reject, seed, settings
 from hypothesis.strategies import SearchStrategy
+from properties.expressions import result_types
 from properties.kinds import EVERY_KIND, kinds
 from properties.oracle import Bench, Case, cases
 from properties.plans import applied
 from properties.profiles import DEEP, DRAWN, FAST, FEATURED
 
+from dpsql.errors import QueryRejected
 from dpsql.plan.functions import FUNCTIONS
 
 BENCH = Bench()
@@ -30,13 +32,18 @@ def test_no_neighbour_moves_a_drawn_statistic_beyond_its_sensitivity(part: int) 
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("function", [name for name in FUNCTIONS if result_types(name)])
 def test_no_neighbour_moves_a_statistic_of_a_function_beyond_its_sensitivity(function: str) -> None:
     """The same for plans of which at least every third applies one function, for each function."""
     applying: list[bool] = []
 
     def law(case: Case) -> None:
-        BENCH.check(case)
+        try:
+            BENCH.check(case)
+        except QueryRejected as error:  # every value drawn lies beyond its type, so that it is always NULL
+            if error.code != "unbounded":
+                raise
+            reject()
         applying.append(function in applied(case.outer.release))
 
     search(FEATURED, function, cases(BENCH, function), law)
