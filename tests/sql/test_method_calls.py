@@ -8,6 +8,8 @@ from tests.sql.study import prepare
 
 def test_function_after_a_dot_is_the_function(connection: Connection) -> None:
     """The plan is that of the call that is written out."""
-    dotted = "SELECT COUNT(*) FROM visits v WHERE v.note.trim().lower() = 'fever' AND lower(note).contains('e')"
+    dotted = (
+        "SELECT COUNT(*) FROM visits v WHERE v.note.trim().lower() = 'fever' AND lower(note).contains('e')"
+    )
     plain = "SELECT COUNT(*) FROM visits v WHERE LOWER(TRIM(v.note)) = 'fever' AND CONTAINS(LOWER(note), 'e')"
     assert prepare(connection, dotted).outer == prepare(connection, plain).outer
