@@ -176,6 +176,23 @@ KEPT = [
 ]
 
 
+SCALED = [
+    "SELECT SUM(s * length(region)) FROM (SELECT region, SUM(qty) AS s FROM sales GROUP BY region)",
+    "SELECT SUM(1000000 * n) FROM (SELECT region, COUNT(*) AS n FROM sales GROUP BY region)",
+]
+
+
+@pytest.mark.parametrize("sql", SCALED)
+def test_factors_of_public_groups_multiply_what_is_released(
+    connection: Connection, database: duckdb.DuckDBPyConnection, sql: str
+) -> None:
+    """A factor that has no near bounds would leave nothing of the rows but noise, where each group is released without it."""
+    outer = plan_and_match(connection.engine, Query(sql, epsilon=Fraction(1))).outer
+    (release,) = list_releases(outer)
+    assert len(release.keys) == 1
+    assert _same(connection.query(sql).rows, database.execute(sql).fetchall())
+
+
 @pytest.mark.parametrize("sql", KEPT)
 def test_one_release_of_public_groups_serves_all_parts(connection: Connection, sql: str) -> None:
     """Public groups that are read twice, or for more values than they have, are released once."""

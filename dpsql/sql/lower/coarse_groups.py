@@ -18,9 +18,11 @@ Proposition 2.1 (post-processing).
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import reduce
 
 from sqlglot import exp
@@ -158,6 +160,23 @@ class _CoarseRelease:
             number = self._count_groups()
             return number if item.function == "count" else self._divide(self._add_sum(argument), number)
         raise _UnknownGroupsError
+
+    def is_no_wider(self) -> bool:
+        """Return whether no row adds more to an aggregate than to one of the inner groups: a factor of theirs would multiply noise."""
+        sizes, inner = (
+            [self._bound_summand(item) for item in items]
+            for items in (self.aggregations, self.release.aggregations)
+        )
+        return max(sizes, default=0) <= max(inner, default=0)
+
+    def _bound_summand(self, item: Aggregation) -> Fraction | float:
+        """Return the most that a row can add to a sum or a count."""
+        if item.argument is None or item.function != "sum":
+            return 1
+        around = derive_interval(item.argument, derive_known_intervals(self.release.input))
+        if around.low is None or around.high is None:
+            return math.inf
+        return max(abs(around.low), abs(around.high))
 
     def is_function_of_keys(self, expr: Expr) -> bool:
         """Return whether an expression is computed from the keys of the inner groups, by functions that private rows may be given to."""
@@ -416,7 +435,7 @@ class CoarseGroups:
         return found
 
     def _is_better(self, part: PerUnitGroupBy, coarse: _CoarseRelease) -> bool:
-        """Return whether the release alone answers, is the only reader of the groups, and measures no more than they do."""
+        """Return whether the release alone answers, is the only reader of the groups, and measures no more and no wider values."""
         read = {id(each) for each in _iterate_parts(part) if not isinstance(each, tuple)}
         bare = all(isinstance(key, ReleasedColumn) for key in coarse.keys)
         added = len(coarse.aggregations) <= len(coarse.release.aggregations)
@@ -425,6 +444,7 @@ class CoarseGroups:
             and added
             and not (read & set(self.shared))
             and all(item.function in _ADDITIVE for item in coarse.aggregations)
+            and coarse.is_no_wider()
         )
 
     def _join_releases(self, outer: OuterQuery) -> OuterQuery:

@@ -2,8 +2,8 @@
 
 Claim: a value that is on the same side of each of these constants as the rank of a row makes every comparison of the statement true
 or false as the rank does.
-Why: all places that could read the column are comparisons with constants. A name that is used in any other way, and a star that could
-hold the column, leave the statement alone.
+Why: all places that could read the column are comparisons with constants. A name that is used in any other way, a star that could
+hold the column, DISTINCT, and NATURAL JOIN, which reads columns that it does not name, leave the statement alone.
 Source: ISO/IEC 9075-2, <comparison predicate>.
 """
 
@@ -76,9 +76,13 @@ def _find_columns(item: exp.Alias, select: exp.Select) -> list[exp.Expr] | None:
     if not isinstance(around, (exp.Subquery, exp.CTE)) or item not in select.expressions:
         return None
     alias = around.args.get("alias")
-    if alias is not None and alias.args.get("columns"):
+    if (alias is not None and alias.args.get("columns")) or select.args.get("distinct"):
         return None
     root, name = select.root(), normalize_name(item.alias)
+    if any(
+        join.args.get("method") for join in root.find_all(exp.Join)
+    ):  # NATURAL compares all columns of one name
+        return None
     for star in root.find_all(exp.Star):
         if not isinstance(star.parent, exp.Count) and star not in select.expressions:
             return None

@@ -45,6 +45,8 @@ _MOST_NODES = 1_500
 """The most nodes of a statement whose windows are rewritten."""
 _MOST_PARTS = 100
 """The most parts of NTILE: each limit is a released quantile."""
+_MOST_BUILT = 1_500
+"""The most nodes that are built of the values which are compared with limits, each as often as it is compared."""
 _BEYOND = Fraction(1, 10**6)
 """What is added to a share counted from the greatest value, so that it is the next value where it falls between two."""
 
@@ -117,11 +119,15 @@ def _find_free_prefix(tree: exp.Expr) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _WindowValues:
-    """The aggregates of a partition that a window is computed from, the value of a row, and how its meaning differs."""
+    """The aggregates of a partition that a window is computed from, the value of a row, and how its meaning differs.
+
+    `work` is the number of nodes that are built, beside those of the window itself.
+    """
 
     aggregates: Sequence[exp.Expr]
     build: Callable[[Sequence[exp.Expr]], exp.Expr]
     notice: str
+    work: int = 0
 
 
 def _read_aggregate(window: CrossingWindow) -> _WindowValues | None:
@@ -161,6 +167,9 @@ def _read_ntile(window: CrossingWindow) -> _WindowValues | None:
     if ordered is None or number is None or number.denominator != 1 or not 1 <= number <= _MOST_PARTS:
         return None
     parts, value, descending = int(number), ordered.this, bool(ordered.args.get("desc"))
+    work = _count_built(ordered, parts)
+    if work > _MOST_BUILT:
+        return None
     limits = [_build_limit(ordered, Fraction(part, parts)) for part in range(1, parts)]
 
     def build(found: Sequence[exp.Expr]) -> exp.Expr:
@@ -179,7 +188,13 @@ def _read_ntile(window: CrossingWindow) -> _WindowValues | None:
         build,
         f"NTILE({parts}) by {format_sql(value)} compares each row with released quantiles: rows with equal values are in one part, "
         "so that parts may differ in size.",
+        work,
     )
+
+
+def _count_built(ordered: exp.Ordered, limits: int) -> int:
+    """Return the nodes that are built to compare a value with limits."""
+    return limits * (sum(1 for _ in ordered.walk()) + 4)
 
 
 def _build_limit(ordered: exp.Ordered, share: Fraction) -> exp.Expr:
@@ -195,7 +210,7 @@ def _read_rank(window: CrossingWindow) -> _WindowValues | None:
     """Return the quantiles at the constants with which a rank is compared, and a rank on the same side of them."""
     ordered = _read_ordered(window)
     cuts = None if ordered is None or window.orders_null else find_cuts(window.node)
-    if ordered is None or cuts is None:
+    if ordered is None or cuts is None or _count_built(ordered, len(cuts)) > _MOST_BUILT:
         return None
     value, descending = ordered.this, bool(ordered.args.get("desc"))
     cumulative = type(window.node.this) is exp.CumeDist
@@ -216,6 +231,7 @@ def _read_rank(window: CrossingWindow) -> _WindowValues | None:
         build,
         f"{format_sql(window.node)} compares each row with released quantiles, at the shares with which it is compared: rows with equal "
         "values are on one side.",
+        _count_built(ordered, len(cuts)),
     )
 
 
@@ -280,11 +296,14 @@ class _WindowRewrite:
 
     def rewrite(self) -> bool:
         """Rewrite the SELECT; return whether it could be."""
-        found = {id(window.node): (window, _read_values(window)) for window in self._list_alike()}
-        ours = found[id(self.crossing.node)][1]
-        if ours is None or any(_is_constant(part) for part in self.crossing.partition):
+        known: list[tuple[exp.Expr, _WindowValues]] = []
+        for window in self._list_alike():  # the window itself is the first
+            values = _read_values(window)
+            known += [] if values is None else [(window.node, values)]
+            if not known or sum(each.work for _, each in known) > _MOST_BUILT:
+                return False
+        if any(_is_constant(part) for part in self.crossing.partition):
             return False
-        known = [(window.node, values) for window, values in found.values() if values is not None]
         self._name_outputs()
         if self.select.args.get("distinct") and self._has_only(known):
             self._group(known)
