@@ -75,6 +75,23 @@ def _copy_order(source: QueryText, select: exp.Select) -> exp.Expr | None:
     if order is None:
         return None
     copied: exp.Expr = order.copy()
+    _name_expressions(source, select, order, copied)
+    for item in copied.expressions:
+        place = item.this
+        if isinstance(place, exp.Literal) and not place.is_string and place.this.isdigit():
+            if not 1 <= int(place.this) <= len(select.expressions):
+                source.refuse(order, "ordinal", "there is no item of this number in SELECT")
+            chosen = select.expressions[int(place.this) - 1]
+            item.set("this", chosen.unalias().copy())
+        if isinstance(place, exp.Var):
+            source.refuse(
+                order, "qualify", "ORDER BY ALL is not supported with a percentage", "name the columns"
+            )
+    return copied
+
+
+def _name_expressions(source: QueryText, select: exp.Select, order: exp.Expr, copied: exp.Expr) -> None:
+    """Replace the names of items of SELECT in a copy of ORDER BY by the items, in place. Raises QueryRejected within expressions."""
     if len(copied.expressions) > _MOST_KEYS:
         source.refuse(order, "too_long", f"ORDER BY takes up to {_MOST_KEYS} values here")
     named = {normalize_name(item.alias): item for item in select.expressions if type(item) is exp.Alias}
@@ -91,15 +108,3 @@ def _copy_order(source: QueryText, select: exp.Select) -> exp.Expr | None:
             )
     if sum(1 for _ in copied.walk()) > _MOST_COPIED:
         source.refuse(order, "too_long", "this ORDER BY is too long for a percentage or WITH TIES")
-    for item in copied.expressions:
-        place = item.this
-        if isinstance(place, exp.Literal) and not place.is_string and place.this.isdigit():
-            if not 1 <= int(place.this) <= len(select.expressions):
-                source.refuse(order, "ordinal", "there is no item of this number in SELECT")
-            chosen = select.expressions[int(place.this) - 1]
-            item.set("this", chosen.unalias().copy())
-        if isinstance(place, exp.Var):
-            source.refuse(
-                order, "qualify", "ORDER BY ALL is not supported with a percentage", "name the columns"
-            )
-    return copied
