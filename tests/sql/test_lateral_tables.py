@@ -32,8 +32,18 @@ ANSWERED = [
         "AND f.age > 45) x ON true"
     ),
     "SELECT x.n, COUNT(*) AS people FROM visits p CROSS JOIN LATERAL (SELECT COUNT(*) AS n FROM visits f WHERE f.patient_id = p.patient_id) x GROUP BY x.n",
+    # A value within a subquery is of the row outside, also where the subquery's table has columns of these names.
+    "SELECT COUNT(*) FROM regions, LATERAL (SELECT id + 1 AS p) x WHERE EXISTS (SELECT 1 FROM regions q WHERE q.id = x.p)",
+    "SELECT id, (SELECT COUNT(*) FROM regions q WHERE q.id < x.p) AS m FROM regions, LATERAL (SELECT id * 2 AS p) x",
+    "SELECT r.id, y.n FROM regions r, LATERAL (SELECT id * 2 AS p) x, LATERAL (SELECT COUNT(*) AS n FROM regions q WHERE q.id < x.p) y",
+    "SELECT AVG((SELECT COUNT(*) FROM visits w WHERE w.patient_id = v.patient_id AND w.age < x.p)) FROM visits v, LATERAL (SELECT age + 1 AS p) x",
+    "SELECT AVG(y.q) AS m FROM visits v JOIN regions r ON r.id = v.region, LATERAL (SELECT age + 1 AS p) x, LATERAL (SELECT x.p * 2 AS q) y",
 ]
 REFUSED = {
+    "a table of the same name in a subquery": "SELECT COUNT(*) FROM regions r, LATERAL (SELECT r.id + 1 AS p) x WHERE EXISTS (SELECT 1 FROM regions r WHERE r.id = x.p)",
+    "a name of one of two tables in a subquery": (
+        "SELECT COUNT(*) FROM visits v JOIN plans p ON p.plan = v.plan, LATERAL (SELECT region + 1 AS k) x WHERE EXISTS (SELECT 1 FROM regions r WHERE r.id = x.k)"
+    ),
     "rows": "SELECT COUNT(*) FROM visits v, LATERAL (SELECT w.age FROM visits w WHERE w.patient_id = v.patient_id) x",
     "a limit": "SELECT COUNT(*) FROM visits v, LATERAL (SELECT MAX(w.age) AS a FROM visits w WHERE w.patient_id = v.patient_id LIMIT 0) x",
     "groups": "SELECT COUNT(*) FROM visits v, LATERAL (SELECT COUNT(*) AS n FROM visits w WHERE w.patient_id = v.patient_id GROUP BY plan) x",

@@ -11,11 +11,15 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from dpsql.policy import normalize_name
 from dpsql.policy.request.dialects import DUCKDB
 from dpsql.sql.parse.dialect import find_number
 from dpsql.sql.parse.rejection import QueryText
 
 _WHOLE = 100
+_MOST_COPIED = 1_000
+"""The most nodes of ORDER BY, which a window repeats."""
+_MOST_KEYS = 20
 
 
 def rewrite_counted_limits(source: QueryText, tree: exp.Expr, *, dialect: str) -> None:
@@ -71,18 +75,36 @@ def _copy_order(source: QueryText, select: exp.Select) -> exp.Expr | None:
     if order is None:
         return None
     copied: exp.Expr = order.copy()
+    _name_expressions(source, select, order, copied)
     for item in copied.expressions:
         place = item.this
         if isinstance(place, exp.Literal) and not place.is_string and place.this.isdigit():
             if not 1 <= int(place.this) <= len(select.expressions):
                 source.refuse(order, "ordinal", "there is no item of this number in SELECT")
             chosen = select.expressions[int(place.this) - 1]
-            item.set(
-                "this",
-                exp.column(chosen.args["alias"].copy()) if type(chosen) is exp.Alias else chosen.copy(),
-            )
+            item.set("this", chosen.unalias().copy())
         if isinstance(place, exp.Var):
             source.refuse(
                 order, "qualify", "ORDER BY ALL is not supported with a percentage", "name the columns"
             )
     return copied
+
+
+def _name_expressions(source: QueryText, select: exp.Select, order: exp.Expr, copied: exp.Expr) -> None:
+    """Replace the names of items of SELECT in a copy of ORDER BY by the items, in place. Raises QueryRejected within expressions."""
+    if len(copied.expressions) > _MOST_KEYS:
+        source.refuse(order, "too_long", f"ORDER BY takes up to {_MOST_KEYS} values here")
+    named = {normalize_name(item.alias): item for item in select.expressions if type(item) is exp.Alias}
+    for item in copied.expressions:
+        name = item.this
+        if type(name) is exp.Column and not name.table and normalize_name(name.name) in named:
+            item.set("this", named[normalize_name(name.name)].this.copy())
+        elif any(not part.table and normalize_name(part.name) in named for part in item.find_all(exp.Column)):
+            source.refuse(
+                order,
+                "qualify",
+                "ORDER BY cannot compute with an item of SELECT here, whose name could be a column, too",
+                "put the query into a subquery: SELECT * FROM (SELECT …) AS q ORDER BY n LIMIT 40%",
+            )
+    if sum(1 for _ in copied.walk()) > _MOST_COPIED:
+        source.refuse(order, "too_long", "this ORDER BY is too long for a percentage or WITH TIES")

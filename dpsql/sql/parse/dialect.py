@@ -440,7 +440,9 @@ EQUIVALENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "to_numeric": ("CAST(_1 AS DECIMAL(38, 0))",), "try_to_number": ("TRY_CAST(_1 AS DECIMAL(38, 0))",),
         "to_double": ("CAST(_1 AS DOUBLE)",), "try_to_double": ("TRY_CAST(_1 AS DOUBLE)",),
         "translate": ("TRANSLATE(_1, _2, _3)",), "chr": ("CHR(_1)",), "factorial": ("FACTORIAL(_1)",), "pi": ("PI()",),
-        "editdistance": ("LEVENSHTEIN(_1, _2)",),
+        "editdistance": ("LEVENSHTEIN(_1, _2)",), "zeroifnull": ("COALESCE(_1, 0)",), "nullifzero": ("NULLIF(_1, 0)",),
+        "div0": ("CASE WHEN _2 = 0 AND _1 IS NOT NULL THEN 0 ELSE _1 / _2 END",),
+        "div0null": ("CASE WHEN (_2 = 0 OR _2 IS NULL) AND _1 IS NOT NULL THEN 0 ELSE _1 / _2 END",),
     },
     "bigquery": {
         "repeat": ("REPEAT(_1, _2)",), "ends_with": ("SUFFIX(_1, _2)",), "safe_add": _SUMS, "safe_subtract": _DIFFERENCES, "safe_multiply": _PRODUCTS,

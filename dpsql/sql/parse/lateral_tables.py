@@ -4,7 +4,8 @@ Claim: the rewritten query has the rows of the original, so that everything prov
 Why: without FROM, a SELECT has one row for each row before it, and a column of it is its item, computed of that row. So it is if
 each item is an aggregate and there is no GROUP BY: each column is then a scalar subquery. CROSS JOIN and LEFT JOIN ON TRUE of one
 row keep each row once. A name is replaced only where it cannot mean another column: with the table's name before it; alone, in the
-SELECT of the FROM itself.
+SELECT of the FROM itself. In a query within that SELECT, each column of the value has its table's name before it, and no table of
+that query has the name, so that the value is of the same row.
 Source: ISO/IEC 9075-2, <lateral derived table> and <scalar subquery>.
 """
 
@@ -86,7 +87,50 @@ def _find_lateral_table(select: exp.Select, join: exp.Join) -> _LateralTable | N
         name: _build_value(query, item.unalias())
         for name, item in zip(folded, query.expressions, strict=True)
     }
-    return _LateralTable(normalize_name(alias.name), values)
+    table = _LateralTable(normalize_name(alias.name), values)
+    return None if _has_captured_use(select, join, table) else table
+
+
+def _has_captured_use(select: exp.Select, join: exp.Join, table: _LateralTable) -> bool:
+    """Return whether a value would mean another row in a query within the SELECT, after its names have got their table, if it is one."""
+    known: dict[int, frozenset[str]] = {}
+    inside = [
+        (value, names)
+        for place, value in _list_uses(select, table)
+        if (names := _list_table_names(place, select, known))
+    ]
+    if inside and select.args["joins"][0] is join:  # one table is before it
+        name = select.args["from_"].this.alias_or_name
+        for value in table.values.values():
+            _qualify_names(value, name)
+    read = {
+        id(value): {normalize_name(column.table) for column in value.find_all(exp.Column)}
+        for value in table.values.values()
+    }
+    return any("" in read[id(value)] or read[id(value)] & names for value, names in inside)
+
+
+def _list_table_names(place: exp.Expr, end: exp.Expr, known: dict[int, frozenset[str]]) -> frozenset[str]:
+    """List the folded names of the tables in the queries around a place, up to a SELECT: none if there is no query with FROM."""
+    found: frozenset[str] = frozenset()
+    for around in _iterate_parents(place):
+        if around is end:
+            break
+        if not isinstance(around, exp.Select) or around.args.get("from_") is None:
+            continue
+        if id(around) not in known:
+            tables = around.find_all(exp.Table, exp.Subquery, exp.CTE, exp.Lateral)
+            known[id(around)] = frozenset(normalize_name(table.alias_or_name) for table in tables)
+        found |= known[id(around)]
+    return found
+
+
+def _qualify_names(value: exp.Expr, name: str) -> None:
+    """Write the name of the only table before the columns of a formula."""
+    if name and value.find(exp.Query) is None:
+        for column in value.find_all(exp.Column):
+            if not column.table:
+                column.set("table", exp.to_identifier(name, quoted=True))
 
 
 def _is_plain(lateral: exp.Expr, join: exp.Join) -> bool:
@@ -217,6 +261,7 @@ def _keep_names(select: exp.Select, uses: list[exp.Column]) -> None:
 
 
 def _iterate_parents(node: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the nodes around a node."""
     while node.parent is not None:
         node = node.parent
         yield node

@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from dpsql.sql.parse.dialect import is_whole_number
 from dpsql.sql.parse.dialect_text import DialectText
+from dpsql.sql.parse.equivalents import MOST_COPIED
 from dpsql.sql.parse.number_formats import (
     MOST_DECIMALS,
     NumberFormat,
@@ -84,6 +85,12 @@ def _write_part(self: DialectText, value: exp.Expr, kind: str, form: NumberForma
     if kind == "text":
         found = build_call(PLAIN_TEXT, value, exp.Literal.string(_KINDS[self.dialect]))
     elif kind == "zeros":
+        if sum(1 for _ in value.walk()) > MOST_COPIED:
+            self.refuse_in_dialect(
+                value,
+                "too_long",
+                "an expression this long cannot be translated: zeros before it take a copy of it",
+            )
         found = _fill_with_zeros(value, form)
     else:
         found = build_number_text(value, form)
