@@ -24,6 +24,7 @@ class Rewrite:
 
 _PLAIN: dict[str, str] = {
     "SELECT COUNT(*) FROM visits UNION ALL BY NAME SELECT COUNT(*) AS n FROM visits WHERE age > 40": "SELECT COUNT(*) AS n FROM visits UNION ALL BY NAME SELECT COUNT(*) AS n FROM visits WHERE age > 40",
+    "SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan ORDER BY n + 1 LIMIT 40%": "SELECT plan, n FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan) AS q ORDER BY n + 1 LIMIT 40%",
     "SELECT DISTINCT plan FROM visits ORDER BY plan LIMIT 40%": "SELECT plan, n FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan) AS q ORDER BY plan LIMIT 40%",
     "SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan ORDER BY n LIMIT 140%": "SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan ORDER BY n LIMIT 40%",
     "WITH RECURSIVE t(n) AS (SELECT MAX(age) FROM visits UNION ALL SELECT n + 1 FROM t WHERE n < 9) SELECT COUNT(n) FROM t": "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 9) SELECT COUNT(n) FROM t",

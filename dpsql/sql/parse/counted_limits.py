@@ -54,14 +54,15 @@ def _build_condition(
     if not percent:
         return exp.LTE(this=place, expression=exp.Literal.number(1) if number is None else number.copy())
     share = find_number(number)
-    if share is None or not 0 <= share <= _WHOLE:
+    if number is None or share is None or not 0 <= share <= _WHOLE:
         source.refuse(
             number, "constant", "a percentage of rows must be a number from 0 to 100", "write LIMIT 40%"
         )
     rows = exp.Window(this=exp.Count(this=exp.Star(), big_int=True), over="OVER")
     if up:
-        part = exp.Mul(this=rows, expression=exp.Literal.number(repr(share / _WHOLE)))
-        return exp.LT(this=exp.Sub(this=place, expression=exp.Literal.number(1)), expression=part)
+        before = exp.Paren(this=exp.Sub(this=place, expression=exp.Literal.number(1)))
+        part = exp.Mul(this=rows, expression=number.copy())  # in whole numbers where the percentage is one
+        return exp.LT(this=exp.Mul(this=before, expression=exp.Literal.number(_WHOLE)), expression=part)
     double = exp.Cast(
         this=exp.Literal.number(repr(share / _WHOLE)), to=exp.DataType(this=exp.DType.DOUBLE, nested=False)
     )
@@ -104,7 +105,7 @@ def _name_expressions(source: QueryText, select: exp.Select, order: exp.Expr, co
                 order,
                 "qualify",
                 "ORDER BY cannot compute with an item of SELECT here, whose name could be a column, too",
-                "put the query into a subquery: SELECT * FROM (SELECT …) AS q ORDER BY n LIMIT 40%",
+                "put the query into a subquery: SELECT k, n FROM (SELECT …) AS q ORDER BY n + 1 LIMIT 40%",
             )
     if sum(1 for _ in copied.walk()) > _MOST_COPIED:
         source.refuse(order, "too_long", "this ORDER BY is too long for a percentage or WITH TIES")
