@@ -25,8 +25,7 @@ def test_choose_equals_arg_max_and_limit_1() -> None:
         assert not con.query(AUCTION.format("ARG_MAX"), epsilon=40).receipt.entries
         other = f"{AUCTION.format('CHOOSE')} AS x"
         assert not con.query(other, epsilon=40, dialect="postgres").receipt.entries
-        with pytest.raises(dpsql.QueryRejected):  # T-SQL has a CHOOSE of its own
-            con.query(other, epsilon=40, dialect="tsql")
+        assert len(con.query(other, epsilon=40, dialect="tsql").rows) == 4  # T-SQL has a CHOOSE of its own
         assert con.query(AUCTION.format("ARG_MIN"), epsilon=40).rows != found.rows
 
 

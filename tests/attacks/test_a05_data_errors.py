@@ -16,7 +16,6 @@ from dpsql.errors import BackendError, PolicyError
 REFUSED = [
     "SUBSTRING(word, age)",
     "SUBSTRING(word, 1, age)",
-    "LEFT(word, age)",
     "ROUND(cost, age)",
     "REPEAT(word, age)",
     "LPAD(word, age, 'x')",

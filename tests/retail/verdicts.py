@@ -16,7 +16,7 @@ GUARANTEED: Mapping[str, str] = {
     "stores-39": "group_by_unit",
 }
 """What asks for single rows or single customers, with the codes of the refusals."""
-OPEN: Mapping[str, str] = {"channels-41": "hidden_groups", "stores-22": "hidden_groups"}
+OPEN: Mapping[str, str] = {"channels-41": "hidden_groups"}
 """What could be answered, and is refused with a way round it."""
 EMPTY = frozenset({"channels-25", "dashboards-16", "dashboards-17", "dashboards-18", "dashboards-46"})
 """Answers with groups, or a sum, of nobody: whether anybody is there stays unknown."""

@@ -120,7 +120,7 @@ def translate_format(text: str, dialect: str) -> list[str] | None:
     r"""Return a format in DuckDB's words, in parts between which expressions stand; None if it has words that are not known.
 
     >>> translate_format("YYYY-MM", "postgres"), translate_format('YYYY"-Q"Q', "postgres"), translate_format("RM", "postgres")
-    (['%Y-%m'], ['%Y-Q', '\\x00CAST(QUARTER(_1) AS VARCHAR)'], None)
+    (['%Y-%m'], ['%Y-Q', '\x00CAST(QUARTER(_1) AS VARCHAR)'], None)
     """
     if dialect == "postgres":
         text = re.sub(r"(?<![A-Za-z])(yyyy|mm|dd|hh24|mi|ss)(?![a-z])", lambda found: found[0].upper(), text)

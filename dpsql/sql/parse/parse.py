@@ -66,7 +66,7 @@ from dpsql.sql.parse.typed_calls import PREFIX
 from dpsql.sql.parse.unions_by_name import rewrite_unions_by_name
 
 MAX_CHARACTERS = 500_000
-MAX_TOKENS = 20_000
+MAX_TOKENS = 21_000
 """Words and symbols: the parser reads so many in less than a second."""
 MAX_SELECTS = 1_000
 """SELECTs in a text: more than a plan has tables and subqueries."""

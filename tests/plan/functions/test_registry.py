@@ -10,7 +10,7 @@ import duckdb
 import pytest
 from sqlglot import exp
 
-from dpsql.plan.expressions import Expr, Function
+from dpsql.plan.expressions import Call, Expr, Function
 from dpsql.plan.functions import BY_UNIT, CALLS, FAMILIES, FUNCTIONS, OVERLOADS, get_overloads
 from dpsql.plan.functions.document import list_names, list_signatures, render_markdown
 from dpsql.sql.compile.compiler import DUCKDB_COMPILER
@@ -20,6 +20,10 @@ from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.parse.parse import parse_statement
 
 ROOT = Path(__file__).parents[3]
+
+
+UNFOLDED = {"left_counted"}
+"""What takes what is no constant: a call of constants is another entry's."""
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +49,9 @@ def test_example_is_true(engine: duckdb.DuckDBPyConnection, function: Function) 
     """An entry's example gives what it says, in dpsql and in DuckDB alone."""
     text, expected = function.example
     expr = lowered(text)
+    if function.name in UNFOLDED:
+        assert isinstance(expr, Call)
+        expr = Call(function, expr.arguments, expr.type)
     assert any(part is function for part in _entries(expr)), f"{text} is no call of {function.name}"
     for sql in (DUCKDB_COMPILER.emit_expression(expr), text):
         ((shown,),) = engine.execute(f"SELECT CAST(TRY({sql}) AS VARCHAR)").fetchall()
@@ -53,7 +60,7 @@ def test_example_is_true(engine: duckdb.DuckDBPyConnection, function: Function) 
 
 
 def _entries(expr: Expr) -> list[Function]:
-    from dpsql.plan.expressions import Call, walk
+    from dpsql.plan.expressions import walk
 
     return [part.function for part in walk(expr) if isinstance(part, Call)]
 
