@@ -18,7 +18,6 @@ REFUSED = [
     "SUBSTRING(word, 1, age)",
     "ROUND(cost, age)",
     "REPEAT(word, age)",
-    "LPAD(word, age, 'x')",
     "word SIMILAR TO word",
     "word ~ '('",
     "REGEXP_MATCHES(word, word)",

@@ -11,11 +11,11 @@ from worlds import Refused, Row, observed, person, world
 from dpsql.planning.quantiles import QuantileSelection, RankWindow
 
 CALLS = """
-MIN(free) | MAX(free) | MIN(word) | MEDIAN(free) | QUANTILE_DISC(free, 0.5) | MODE(word) | FIRST(cost) | LAST(cost) | ANY_VALUE(cost) | ARBITRARY(cost) | MIN(cost, 3)
+MIN(free) | MAX(free) | MIN(word) | MEDIAN(free) | QUANTILE_DISC(free, 0.5) | FIRST(cost) | LAST(cost) | ANY_VALUE(cost) | ARBITRARY(cost) | MIN(cost, 3)
 LIST(cost) | ARRAY_AGG(cost) | STRING_AGG(word, ',') | GROUP_CONCAT(word) | LISTAGG(word) | HISTOGRAM(word)
 ARG_MIN(word, cost) | ARG_MAX(word, cost) | MIN_BY(word, cost) | MAX_BY(word, cost) | BIT_AND(age) | BIT_OR(age)
 BIT_XOR(age) | BOOL_AND(member) | BOOL_OR(member) | EVERY(member) | PRODUCT(cost) | GEOMEAN(cost) | ENTROPY(word)
-KURTOSIS(cost) | SKEWNESS(cost) | APPROX_TOP_K(word, 3)
+APPROX_TOP_K(word, 3)
 RESERVOIR_QUANTILE(cost, 0.5)
 BITSTRING_AGG(age) | MAP(LIST(id), LIST(cost))
 PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY free) | PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY cost, age)
