@@ -6,7 +6,6 @@ import asyncio
 import gc
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,17 +31,8 @@ LONG_JOIN = "SELECT COUNT(*) FROM visits v JOIN wards w ON w.beds > v.days AND w
 GROUPED = "SELECT plan, COUNT(*) AS n, AVG(cost) AS cost FROM visits GROUP BY plan ORDER BY plan"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _main_has_a_spec() -> Iterator[None]:
-    """As Python's own has, and that of the test runner's processes has not: who begins a process looks at it."""
-    with pytest.MonkeyPatch.context() as patch:
-        if not hasattr(sys.modules["__main__"], "__spec__"):
-            patch.setattr(sys.modules["__main__"], "__spec__", None, raising=False)
-        yield
-
-
 @pytest.fixture(scope="module")
-def pair(_main_has_a_spec: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server with two processes."""
     with serving(tmp_path_factory.mktemp("processes"), processes=2) as served:
         yield served

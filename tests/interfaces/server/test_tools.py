@@ -34,7 +34,7 @@ def test_jdbc_lists_tables_and_runs_queries_with_parameters(shared: Served) -> N
     assert of("product") == [["PostgreSQL"]]
     assert ["public"] in of("schema")
     assert of("table") == [
-        ["visits", "private: it protects each patient"],
+        ["visits", "private: it protects each patient; the unit column is patient_id"],
         ["wards", "public"],
     ]
     assert dict(of("column")) == {

@@ -40,7 +40,7 @@ def offered(text: str, words: Vocabulary = WORDS) -> list[str]:
         ("SELECT x.| FROM visits v", []),
         ("SEL|", ["SELECT"]),
         ("sel|", ["select"]),
-        ("SELECT COUNT(*) FROM visits GR|", ["GREATEST(", "GROUP BY"]),
+        ("SELECT COUNT(*) FROM visits GR|", ["GROUP_CONCAT(", "GREATEST(", "GROUP BY"]),
         ("SELECT 'pl| FROM visits", []),
         ("SELECT 1 -- pl|", []),
         ("SELECT 1 /* FROM visits */ + AVG(na| FROM regions", ["name"]),

@@ -32,7 +32,7 @@ SELECT srv.oid AS id, srv.srvfdw AS fdw_id, srv.xmin AS state_number, srv.srvnam
 -- tables, views and sequences of a schema
 WITH T AS (SELECT T.oid AS oid, relkind::pg_catalog.text AS kind, relpersistence::pg_catalog.text AS persistence, relname AS name, relnamespace AS schema_id, relam, reltablespace, T.xmin::varchar::bigint AS state_number, relowner FROM pg_catalog.pg_class T WHERE relnamespace = $1::oid AND relkind IN ('r', 'p', 'v', 'm', 'f', 'S')) SELECT T.oid::bigint AS table_id, kind AS table_kind, name AS table_name, state_number, d.description, pg_catalog.pg_get_userbyid(T.relowner) AS "owner" FROM T LEFT JOIN pg_catalog.pg_description d ON d.objoid = T.oid AND d.objsubid = 0 ORDER BY table_id;
 -- values [2200]
--- rows [[16384, "r", "patients", 1, "private: it protects each patient", "owner"], [16385, "r", "visits", 1, "private: it protects each patient", "owner"], [16386, "r", "wards", 1, "public", "owner"]]
+-- rows [[16384, "r", "patients", 1, "private: it protects each patient; the unit column is patient_id", "owner"], [16385, "r", "visits", 1, "private: it protects each patient; the unit column is patient_id", "owner"], [16386, "r", "wards", 1, "public", "owner"]]
 -- changed tables of a schema
 SELECT DISTINCT T.oid::bigint AS id, T.relkind::char AS kind, T.relname AS name, T.xmin AS state_number FROM pg_catalog.pg_class T WHERE T.relnamespace = $1::oid AND T.relkind IN ('r','m','v','p','f') AND pg_catalog.age(T.xmin) <= $2::int ORDER BY 1;
 -- values [2200, 2147483647]

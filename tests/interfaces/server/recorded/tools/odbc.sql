@@ -36,7 +36,7 @@ SELECT * FROM (SELECT relname FROM pg_class) AS "TableauSQL" LIMIT 0;
 SELECT current_database(), current_schema(), version(), current_setting('server_version');
 -- tables for Tableau
 SELECT NULL::text AS table_cat, n.nspname AS table_schem, c.relname AS table_name, CASE n.nspname ~ '^pg_' OR n.nspname = 'information_schema' WHEN true THEN 'SYSTEM TABLE' WHEN false THEN CASE c.relkind WHEN 'r' THEN 'TABLE' WHEN 'v' THEN 'VIEW' ELSE NULL END ELSE NULL END AS table_type, d.description AS remarks FROM pg_catalog.pg_namespace n, pg_catalog.pg_class c LEFT JOIN pg_catalog.pg_description d ON (c.oid = d.objoid AND d.objsubid = 0) WHERE c.relnamespace = n.oid AND n.nspname = 'emr' ORDER BY table_type, table_schem, table_name;
--- rows [[null, "emr", "labs", "TABLE", "private: it protects each patient"]]
+-- rows [[null, "emr", "labs", "TABLE", "private: it protects each patient; the unit column is patient_id"]]
 -- custom keys of Tableau
 SELECT c.conname, array_agg(a.attname ORDER BY a.attnum) FROM pg_constraint c JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = ANY (c.conkey) WHERE c.contype = 'u' GROUP BY c.conname;
 -- rows [["visits_visit_id_key", ["visit_id"]]]
