@@ -287,7 +287,7 @@ class GroupKeys:
         if window is None or not self.select.args.get("distinct") or self.select.args.get("group"):
             return
         partition, order, frame = (window.args.get(name) for name in ("partition_by", "order", "spec"))
-        if window.args.get("alias") is None:
+        if window.args.get("alias") is None and not (order and frame):  # an order is not checked here
             self.scope.context.crossing_windows.append(CrossingWindow(window, partition or (), order, frame))
 
     def add(self, node: exp.Expr, target: exp.Expr) -> None:

@@ -13,7 +13,7 @@ import datetime as dt
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from sqlglot import exp
 
@@ -166,13 +166,13 @@ def _lower_step(
         )
     identifier, written = context.source.take_arguments(table, "this", "alias")
     context.source.take_arguments(identifier, "this", quoted=(True,))
+    context.source.take_arguments(origin, "this")
     known_as = recursive_name
     if written is not None:
-        known_as = normalize_name(str(context.source.take_arguments(written, "this")[0].name))
+        (name,) = context.source.take_arguments(written, "this")
+        known_as = normalize_name(str(context.source.take_arguments(name, "this", quoted=(True,))[0]))
     scope = Scope(context, tables={known_as: to_named_source(box)})
-    items = tuple(
-        scope.scalars.lower(item.this if type(item) is exp.Alias else item) for item in node.expressions
-    )
+    items = tuple(scope.scalars.lower(_strip_alias(context, item)) for item in node.expressions)
     if len(items) != len(box.columns):
         context.source.refuse(
             node,
@@ -182,7 +182,9 @@ def _lower_step(
     for column, item, written_item in zip(box.columns, items, node.expressions, strict=True):
         _check_item(context, written_item, column, item)
     where = node.args.get("where")
-    condition = None if where is None else lower_condition(scope, where.this)
+    condition = (
+        None if where is None else lower_condition(scope, *context.source.take_arguments(where, "this"))
+    )
     size = sum(map(compute_expression_size, items)) + (
         0 if condition is None else compute_expression_size(condition)
     )
@@ -191,6 +193,15 @@ def _lower_step(
             node, "too_long", f"the second query of a recursive query may have at most {MOST_SIZE} operations"
         )
     return _RecursiveStep(items, condition, distinct)
+
+
+def _strip_alias(context: StatementContext, item: exp.Expr) -> exp.Expr:
+    """Return an item without its name, which the rows do not have."""
+    if type(item) is not exp.Alias:
+        return item
+    value, name = context.source.take_arguments(item, "this", "alias")
+    context.source.take_arguments(name, "this", quoted=(True,))
+    return cast("exp.Expr", value)
 
 
 def _check_item(context: StatementContext, node: exp.Expr, column: Column, item: Expr) -> None:

@@ -9,7 +9,7 @@ Source: Beck, Robins 2007, "Computing the continuous discretely", Theorem 3.23 (
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
@@ -55,10 +55,13 @@ _ARGUMENTS: Mapping[type[exp.Expr], frozenset[str]] = MappingProxyType(
 _USUAL = frozenset({"this", "expression", "expressions"})
 
 
-def is_modelled(node: exp.Expr, *, deep: bool = True) -> bool:
-    """Return whether a node that is dropped, and if `deep` all its parts, have no argument whose meaning would be lost."""
+def is_modelled(node: exp.Expr, *, deep: bool = True, read: Collection[str] = ()) -> bool:
+    """Return whether a node that is dropped, and if `deep` all its parts, have no argument whose meaning would be lost.
+
+    The caller looks at the arguments that are `read` itself.
+    """
     return all(
-        key in _ARGUMENTS.get(type(part), _USUAL) and (key != "over" or value == "OVER")
+        key in _ARGUMENTS.get(type(part), _USUAL) | {*read} and (key != "over" or value == "OVER")
         for part in (node.walk() if deep else (node,))
         for key, value in part.args.items()
         if value is not None and value is not False and value != []

@@ -21,6 +21,7 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
+from dpsql.plan.expressions import FrameKind
 from dpsql.policy import normalize_name
 from dpsql.sql.lower.aggregates import AGGREGATE_CALLS
 from dpsql.sql.lower.aggregates.quantiles import NULLS_PLACED
@@ -47,6 +48,7 @@ _MOST_PARTS = 100
 """The most parts of NTILE: each limit is a released quantile."""
 _MOST_BUILT = 1_500
 """The most nodes that are built of the values which are compared with limits, each as often as it is compared."""
+_FRAME = ("kind", "start", "start_side", "end", "end_side")
 _BEYOND = Fraction(1, 10**6)
 """What is added to a share counted from the greatest value, so that it is the next value where it falls between two."""
 
@@ -146,8 +148,9 @@ def _read_aggregate(window: CrossingWindow) -> _WindowValues | None:
 
 
 def _is_whole_frame(frame: exp.Expr) -> bool:
-    ends = [str(frame.args.get(name)).upper() for name in ("start", "start_side", "end", "end_side")]
-    return ends == ["UNBOUNDED", "PRECEDING", "UNBOUNDED", "FOLLOWING"] and frame.args.get("exclude") is None
+    kind, *ends = (str(frame.args.get(name)).upper() for name in _FRAME)
+    whole = kind in FrameKind.__members__ and ends == ["UNBOUNDED", "PRECEDING", "UNBOUNDED", "FOLLOWING"]
+    return whole and is_modelled(frame, deep=False, read=_FRAME)
 
 
 def _read_ordered(window: CrossingWindow) -> exp.Ordered | None:
@@ -174,9 +177,10 @@ def _read_ntile(window: CrossingWindow) -> _WindowValues | None:
 
     def build(found: Sequence[exp.Expr]) -> exp.Expr:
         compare = exp.GTE if descending else exp.LTE
-        first = [(exp.Is(this=value.copy(), expression=exp.Null()), 1)] * bool(
-            ordered.args.get("nulls_first")
-        )
+        is_null = exp.Is(this=value.copy(), expression=exp.Null())
+        first = [(is_null, 1)] * (
+            bool(ordered.args.get("nulls_first")) or parts == 1
+        )  # the value is always read
         within = [(compare(this=value.copy(), expression=limit), part) for part, limit in enumerate(found, 1)]
         branches = [
             exp.If(this=condition, true=exp.Literal.number(part)) for condition, part in (*first, *within)
@@ -277,9 +281,14 @@ _READERS: Mapping[type[exp.Expr], Callable[[CrossingWindow], _WindowValues | Non
 
 
 def _read_values(window: CrossingWindow) -> _WindowValues | None:
-    if window.node.args.get("over") not in (None, "OVER"):
+    """Return the values of a window; None for a window, or a function other than an aggregate, with an unknown argument."""
+    node = window.node
+    if not is_modelled(node, deep=False, read=("spec", "alias")):
         return None
-    return _READERS.get(type(window.node.this), _read_aggregate)(window)
+    read = _READERS.get(type(node.this))
+    if read is None:
+        return _read_aggregate(window)
+    return read(window) if is_modelled(node.this) else None
 
 
 # Rewrite the SELECT with the windows.
@@ -305,14 +314,15 @@ class _WindowRewrite:
         if any(_is_constant(part) for part in self.crossing.partition):
             return False
         self._name_outputs()
-        if self.select.args.get("distinct") and self._has_only(known):
+        distinct = self.select.args.get("distinct")
+        if distinct is not None and not any(distinct.args.values()) and self._has_only(known):
             self._group(known)
             return True
         self.notices += dict.fromkeys(values.notice for _, values in known)
         return self._add_join(known)
 
     def _list_alike(self) -> list[CrossingWindow]:
-        """List the window and the others of the SELECT with the same partition."""
+        """List the window and the others of the SELECT with the same partition, whose order is not dropped before it is checked."""
         partition = self.crossing.partition
         others = [
             CrossingWindow(
@@ -325,6 +335,7 @@ class _WindowRewrite:
             for node in self._iterate_windows()
             if node is not self.crossing.node
             and node.args.get("alias") is None
+            and not (node.args.get("order") and node.args.get("spec"))
             and list(node.args.get("partition_by") or []) == list(partition)
         ]
         return [self.crossing, *others]

@@ -9,6 +9,9 @@ Source: DuckDB's manual, "LIMIT and OFFSET"; Transact-SQL reference, "TOP"; Post
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from sqlglot import exp
 
 from dpsql.policy import normalize_name
@@ -20,6 +23,10 @@ _WHOLE = 100
 _MOST_COPIED = 1_000
 """The most nodes of ORDER BY, which a window repeats."""
 _MOST_KEYS = 20
+_ARGUMENTS: Mapping[type[exp.Expr], tuple[str, ...]] = MappingProxyType(
+    {exp.Limit: ("expression", "limit_options"), exp.Fetch: ("count", "limit_options", "direction")}
+)
+"""The arguments of a limit that are read, its number first."""
 
 
 def rewrite_counted_limits(source: QueryText, tree: exp.Expr, *, dialect: str) -> None:
@@ -39,7 +46,8 @@ def rewrite_counted_limits(source: QueryText, tree: exp.Expr, *, dialect: str) -
                 "a percentage of rows and WITH TIES are only supported without UNION, DISTINCT, QUALIFY and OFFSET",
                 "put the rest into a subquery: SELECT k, n FROM (SELECT …) AS q ORDER BY n LIMIT 40%",
             )
-        number = limit.args.get("count") if type(limit) is exp.Fetch else limit.args.get("expression")
+        number, *_ = source.take_arguments(limit, *_ARGUMENTS[type(limit)])
+        source.take_arguments(options, "percent", "rows", "with_ties")
         condition = _build_condition(source, select, number, percent=percent, ties=ties, up=dialect == "tsql")
         select.set("limit", None)
         select.set("qualify", exp.Qualify(this=condition))
@@ -53,6 +61,8 @@ def _build_condition(
     place: exp.Expr = exp.Window(this=exp.Rank() if ties else exp.RowNumber(), order=order, over="OVER")
     if not percent:
         return exp.LTE(this=place, expression=exp.Literal.number(1) if number is None else number.copy())
+    for part in [] if number is None else number.walk():
+        source.take_arguments(part, "this", "is_string")
     share = find_number(number)
     if number is None or share is None or not 0 <= share <= _WHOLE:
         source.refuse(

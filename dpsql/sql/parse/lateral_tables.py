@@ -11,7 +11,7 @@ Source: ISO/IEC 9075-2, <lateral derived table> and <scalar subquery>.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -53,6 +53,7 @@ def rewrite_lateral_tables(source: QueryText, tree: exp.Expr | None) -> exp.Expr
                 continue
             join.pop()
             uses = _list_uses(select, table)
+            _check_arguments(source, join, [place for place, _ in uses])
             _keep_names(select, [place for place, _ in uses])
             for place, value in uses:
                 parts += sum(1 for _ in value.walk())
@@ -60,6 +61,28 @@ def rewrite_lateral_tables(source: QueryText, tree: exp.Expr | None) -> exp.Expr
                     source.refuse(place, "too_long", "LATERAL tables would make the query too long")
                 _replace_use(select, place, value)
     return tree
+
+
+def _check_arguments(source: QueryText, join: exp.Join, uses: Sequence[exp.Column]) -> None:
+    """Refuse an unknown argument of the nodes that are dropped: all around the query, and the names of its columns."""
+    lateral = join.this
+    for node, names in (
+        (join, ("this", "on", "side", "kind")),
+        (lateral, ("this", "alias")),
+        (lateral.this, ("this",)),
+        (lateral.args["alias"], ("this", "columns")),
+    ):
+        source.take_arguments(node, *names)
+    if join.args.get("on") is not None:
+        source.take_arguments(join.args["on"], "this")
+    query, alias = lateral.this.this, lateral.args["alias"]
+    items = [item for item in query.expressions if type(item) is exp.Alias]
+    names_of_items = [source.take_arguments(item, "this", "alias")[1] for item in items]
+    names_of_uses = [name for use in uses for name in source.take_arguments(use, "this", "table")]
+    named = [alias.this, *(alias.args.get("columns") or ()), *names_of_items, *names_of_uses]
+    for name in named:
+        if name is not None:
+            source.take_arguments(name, "this", "quoted")
 
 
 def _find_lateral_table(select: exp.Select, join: exp.Join) -> _LateralTable | None:

@@ -62,7 +62,10 @@ def _select_by_name(query: exp.Expr, own: Sequence[str], names: Sequence[str]) -
         else exp.alias_(exp.Null(), exp.to_identifier(name, quoted=True))
         for name in names
     ]
-    inner = query.this if isinstance(query, exp.Subquery) and query.args.get("alias") is None else query
+    bare = isinstance(query, exp.Subquery) and not any(
+        value for key, value in query.args.items() if key != "this"
+    )
+    inner = query.this if bare else query
     return exp.Select(
         expressions=items,
         from_=exp.From(this=exp.Subquery(this=inner, alias=exp.TableAlias(this=exp.to_identifier(_ALIAS)))),
