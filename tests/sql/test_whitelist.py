@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from typing import Any
 
 import duckdb
 import pytest
@@ -16,11 +17,21 @@ from dpsql.api.connection import Connection
 from dpsql.engine.engine import Engine
 from dpsql.errors import QueryRejected
 from dpsql.sql.lower.statement import lower_statement
+from dpsql.sql.parse.dialect import parse_tokens
 from dpsql.sql.parse.parse import Statement, parse_statement
+from dpsql.sql.parse.tokens import read_tokens
 from tests.sql.fixture_files import Fixture, accepted
 from tests.sql.study import NOON, clinic, prepare
 
 _ARGUMENTS = ("age", "note", "day", "'year', day", "age, age", "note, 1", "day, 'year'", "urgent, age, 0")
+
+_REWRITTEN = (
+    "SELECT COUNT(*) FROM visits v LEFT JOIN LATERAL (SELECT v.age + 1 AS a) AS x(b) ON true WHERE x.b > 30",
+    "SELECT AVG(n) FROM visits v, LATERAL (SELECT COUNT(*) AS n FROM visits w WHERE w.patient_id = v.patient_id) x",
+    "(SELECT 1 AS a, 2 AS b) UNION ALL BY NAME (SELECT 3 AS b, 4 AS a)",
+    "SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan ORDER BY 2 LIMIT 40%",
+)
+"""Statements that are rewritten as soon as they are parsed."""
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +51,35 @@ def test_unknown_argument_of_any_node_is_refused(engine: Engine, fixture: Fixtur
         node.set("not_modelled", True)  # not in `args`, whose change leaves the hash of the tree as it was
         assert _refused(statement, engine, fixture), f"{node!r} took an argument that is not modelled"
         node.set("not_modelled", None)
+
+
+@pytest.mark.parametrize("query", _REWRITTEN)
+def test_unknown_argument_of_rewritten_nodes_is_refused(
+    engine: Engine, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An argument of a node that is rewritten before `lower_statement` is refused, too."""
+    fixture = Fixture("whitelist", query, query, ())
+    count = sum(1 for tree in parse_tokens(read_tokens(query), query) if tree for _ in tree.walk())
+    assert not _refused(parse_statement(query), engine, fixture)
+    for place in range(count):
+        changed = list[exp.Expr]()
+
+        def parse_changed(*given: Any, place: int = place, changed: list[exp.Expr] = changed) -> Any:
+            trees = parse_tokens(*given)
+            node = next(
+                itertools.islice((node for tree in trees if tree for node in tree.walk()), place, None)
+            )
+            node.set("not_modelled", True)
+            changed.append(node)
+            return trees
+
+        monkeypatch.setattr("dpsql.sql.parse.parse.parse_tokens", parse_changed)
+        try:
+            refused = _refused(parse_statement(query), engine, fixture)
+        except QueryRejected:
+            refused = True
+        assert changed
+        assert refused, f"{changed[0]!r} took an argument that is not modelled"
 
 
 @pytest.mark.sampled(8)
