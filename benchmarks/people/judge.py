@@ -22,7 +22,9 @@ RIGHTLY_REFUSED, WRONGLY_REFUSED, INVALID = "rightly refused", "wrongly refused"
 LEAKED = "answered, though it asks for what must be refused"
 KINDS = (RIGHT, DOCUMENTED, WRONG, RIGHTLY_REFUSED, WRONGLY_REFUSED, LEAKED, INVALID)
 """What may become of a statement."""
-_QUANTILES = re.compile(r"median|\bmad\b|percentile|quantile|quartile|ntile\b|percent_rank|order_nr", re.IGNORECASE)
+_QUANTILES = re.compile(
+    r"median|\bmad\b|percentile|quantile|quartile|ntile\b|percent_rank|order_nr", re.IGNORECASE
+)
 _NEAR = re.compile(f"approx|hll|{_QUANTILES.pattern}", re.IGNORECASE)
 _OVER_GROUPS = re.compile(r"\bOVER\b|\bSELECT\b.*\bSELECT\b", re.IGNORECASE | re.DOTALL)
 CENT = 0.0101
