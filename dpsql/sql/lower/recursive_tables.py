@@ -263,7 +263,7 @@ def _fits(value: Value, kind: Type) -> bool:
 
 
 def _run_steps(box: Values, step: _RecursiveStep, steps: int) -> list[tuple[Value, ...]] | None:
-    """Return the rows of at most so many steps after the first rows; None where there are more."""
+    """Return the rows of at most `steps` steps after the first rows; None where more steps follow."""
     found = scratch_database.query_constant_rows(_emit_steps(box, step, steps))
     if not step.distinct:
         return None if found and found[-1][-1] == steps else [row[:-1] for row in found]

@@ -25,7 +25,7 @@ _MOST_DIGITS = 38
 _PADDINGS = {"repeat": 0, "lpad": 2, "rpad": 2}
 """The functions that fill a text in, each with the place of what it fills in."""
 MOST_FILLED = 1_000
-"""The most letters that a number which is no constant fills in."""
+"""The most letters that a computed number fills in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +147,11 @@ def _lower_plain_text(scalars: ScalarLowering, node: exp.Expr, items: list[exp.E
     )
 
 
-# Texts that are filled up to a number of letters that is no constant.
+# Texts that are filled up to a computed number of letters.
 
 
 def lower_padding(scalars: ScalarLowering, node: exp.Expr, name: str, given: list[Expr]) -> Expr | None:
-    """Lower REPEAT, LPAD and RPAD of a number that is no constant; None for constants and for other arguments.
+    """Lower REPEAT, LPAD and RPAD of a computed number; None for constants and for other arguments.
 
     Claim: the text is DuckDB's where the text that is filled in is a constant and at most `MOST_FILLED` letters of it are needed;
     beyond, it is NULL.

@@ -175,7 +175,7 @@ def _read_ntile(window: CrossingWindow) -> _WindowValues | None:
         return None
     limits = [_build_limit(ordered, Fraction(part, parts)) for part in range(1, parts)]
 
-    def build(found: Sequence[exp.Expr]) -> exp.Expr:
+    def build_part(found: Sequence[exp.Expr]) -> exp.Expr:
         compare = exp.GTE if descending else exp.LTE
         is_null = exp.Is(this=value.copy(), expression=exp.Null())
         first = [(is_null, 1)] * (
@@ -189,7 +189,7 @@ def _read_ntile(window: CrossingWindow) -> _WindowValues | None:
 
     return _WindowValues(
         limits,
-        build,
+        build_part,
         f"NTILE({parts}) by {format_sql(value)} compares each row with released quantiles: rows with equal values are in one part, "
         "so that parts may differ in size.",
         work,
@@ -222,7 +222,7 @@ def _read_rank(window: CrossingWindow) -> _WindowValues | None:
     places = choose_representatives(cuts)
     limits = [_build_rank_limit(ordered, cut, cumulative=cumulative) for cut in cuts]
 
-    def build(found: Sequence[exp.Expr]) -> exp.Expr:
+    def build_part(found: Sequence[exp.Expr]) -> exp.Expr:
         below = [compare(this=value.copy(), expression=limit) for limit in found]
         branches = [
             exp.If(this=condition, true=exp.Literal.number(str(float(place))))
@@ -232,7 +232,7 @@ def _read_rank(window: CrossingWindow) -> _WindowValues | None:
 
     return _WindowValues(
         limits,
-        build,
+        build_part,
         f"{format_sql(window.node)} compares each row with released quantiles, at the shares with which it is compared: rows with equal "
         "values are on one side.",
         _count_built(ordered, len(cuts)),

@@ -81,7 +81,7 @@ def _build_condition(
 
 
 def _copy_order(source: QueryText, select: exp.Select) -> exp.Expr | None:
-    """Return ORDER BY for a window, in which a number is no place of an item."""
+    """Return ORDER BY for a window, with items of SELECT in place of their numbers and names."""
     order = select.args.get("order")
     if order is None:
         return None

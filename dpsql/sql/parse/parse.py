@@ -67,7 +67,7 @@ from dpsql.sql.parse.unions_by_name import rewrite_unions_by_name
 
 MAX_CHARACTERS = 500_000
 MAX_TOKENS = 21_000
-"""Words and symbols: the parser reads so many in less than a second."""
+"""The most words and symbols: the parser reads this many in about a second."""
 MAX_SELECTS = 1_000
 """SELECTs in a text: more than a plan has tables and subqueries."""
 _MOST_WORDS_BEFORE = 100

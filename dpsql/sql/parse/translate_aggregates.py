@@ -20,7 +20,7 @@ def _copy(node: exp.Expr) -> exp.Paren:
     return exp.Paren(this=node.copy())
 
 
-def _count(value: exp.Expr, condition: exp.Expr) -> exp.Expr:
+def _build_count(value: exp.Expr, condition: exp.Expr) -> exp.Expr:
     """Count the rows where a condition is true."""
     return exp.Count(this=exp.Case(ifs=[exp.If(this=condition, true=value)]), big_int=True)
 
@@ -65,7 +65,7 @@ def translate_hypothetical_rank(self: DialectText, node: exp.Expr) -> exp.Expr |
 
 def _build_rank(_: exp.Expr, before: exp.Expr, __: exp.Expr) -> exp.Expr:
     one = exp.Literal.number(1)
-    return exp.Add(this=one, expression=_count(one.copy(), before))
+    return exp.Add(this=one, expression=_build_count(one.copy(), before))
 
 
 def _build_dense_rank(argument: exp.Expr, before: exp.Expr, _: exp.Expr) -> exp.Expr:
@@ -74,7 +74,7 @@ def _build_dense_rank(argument: exp.Expr, before: exp.Expr, _: exp.Expr) -> exp.
     counted = exp.Count(this=exp.Distinct(expressions=[values]), big_int=True)
     found: exp.Expr = exp.Add(this=exp.Literal.number(1), expression=counted)
     if isinstance(before, exp.Or):
-        missing = _count(exp.Literal.number(1), exp.Is(this=_copy(argument), expression=exp.Null()))
+        missing = _build_count(exp.Literal.number(1), exp.Is(this=_copy(argument), expression=exp.Null()))
         some = exp.Case(
             ifs=[
                 exp.If(
@@ -89,7 +89,7 @@ def _build_dense_rank(argument: exp.Expr, before: exp.Expr, _: exp.Expr) -> exp.
 
 def _build_percent_rank(_: exp.Expr, before: exp.Expr, __: exp.Expr) -> exp.Expr:
     rows = exp.Count(this=exp.Star(), big_int=True)
-    share = exp.Div(this=_count(exp.Literal.number(1), before), expression=rows)
+    share = exp.Div(this=_build_count(exp.Literal.number(1), before), expression=rows)
     there = exp.GT(this=rows.copy(), expression=exp.Literal.number(0))
     return exp.Case(ifs=[exp.If(this=there, true=share)], default=exp.Literal.number(0))
 
@@ -97,7 +97,7 @@ def _build_percent_rank(_: exp.Expr, before: exp.Expr, __: exp.Expr) -> exp.Expr
 def _build_cumulative(_: exp.Expr, before: exp.Expr, same: exp.Expr) -> exp.Expr:
     one = exp.Literal.number(1)
     up_to = exp.Or(this=exp.Paren(this=before), expression=exp.Paren(this=same))
-    rank = exp.Paren(this=exp.Add(this=_count(one, up_to), expression=one.copy()))
+    rank = exp.Paren(this=exp.Add(this=_build_count(one, up_to), expression=one.copy()))
     rows = exp.Paren(this=exp.Add(this=exp.Count(this=exp.Star(), big_int=True), expression=one.copy()))
     return exp.Div(this=rank, expression=rows)
 

@@ -22,7 +22,7 @@ In BigQuery week 1 begins on the first such day of the year, and what is before 
 
 
 def find_week_start(self: DialectText, unit: exp.Expr | None) -> int | None:
-    """Return the day on which a week begins, 0 for Monday; None if the unit is no week."""
+    """Return the day on which a week begins, 0 for Monday; None for other units."""
     if isinstance(unit, exp.WeekStart):
         name = normalize_name(unit.this.name)
         return _DAYS.index(name) if name in _DAYS else None
