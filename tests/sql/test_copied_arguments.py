@@ -18,6 +18,7 @@ from dpsql.api.connection import Connection
         ("snowflake", "DIV0(", ", 2)"),
         ("snowflake", "DIV0NULL(2, ", ")"),
         ("snowflake", "ZEROIFNULL(", ")"),
+        ("snowflake", "SORT_ARRAY([1], ", ")"),
     ],
 )
 def test_nested_copies_are_bounded(connection: Connection, dialect: str, opened: str, closed: str) -> None:

@@ -371,6 +371,7 @@ _NAMED: Mapping[str, frozenset[str]] = {
             "NEXT_DAY",
             "TIMEADD",
             "HLL",
+            "SORT_ARRAY",  # whose parser copies an argument
         }
     ),
     "spark": frozenset(
